@@ -26,7 +26,8 @@ DethpcError
 ├── RendezvousError          the nodes of a run did not meet in time; names the missing ones
 ├── CheckpointError          a checkpoint is missing, incomplete or damaged
 │   ├── CheckpointDamaged    it is there, and not what was stored
-│   └── CheckpointNotFound   it is not there
+│   ├── CheckpointNotFound   it is not there
+│   └── CheckpointNotOwned   it is there, and another's: it is neither deleted nor served
 ├── DataLayerError           a dataset cannot be cached: no folder, no room, nothing in it
 │   └── DatasetDamaged       a cached dataset is not what was stored
 ├── ImageError               an image of a container cannot be had; carries the registry's words
@@ -215,6 +216,10 @@ class CheckpointDamaged(CheckpointError):
 
 class CheckpointNotFound(CheckpointError):
     """A checkpoint is not in its storage."""
+
+
+class CheckpointNotOwned(CheckpointError):
+    """A checkpoint does not belong to the experiment that is to delete it, or whose run asks for it."""
 
 
 class DataLayerError(DethpcError):

@@ -17,6 +17,7 @@ from dethpc.domain.copies import checkpoint_file
 from dethpc.errors import CheckpointError, Refused
 from dethpc.rundir.home import Home, home
 from dethpc.storage.base import CheckpointStore
+from dethpc.storage.ownership import Owner
 
 Json = dict[str, Any]
 Said = Callable[[str, int, int], None]
@@ -98,13 +99,14 @@ def _pack(archive: zipfile.ZipFile, checkpoint: Json, said: Said) -> None:
                     said(f"checkpoint {uuid}", done, total)
 
 
-def take_in(session: Session, archive: Path, said: Said) -> Json:
-    """Make an experiment of an archive; returns {"experiment"}. The checkpoints whose files it has are copied first, to where this
-    installation keeps its own. Raises Refused, CheckpointError, OSError; nothing of it is left then."""
-    found = copies.look(session, archive)
-    if not (held := found.get("checkpoints")):
-        return copies.take_in(session, archive, {})
-    store = storage.build(found["checkpointStorage"])
+def take_in(session: Session, archive: Path, said: Said, again: bool = False) -> Json:
+    """Make an experiment of an archive; returns {"experiment", "before"}. The checkpoints whose files it has are copied first, to
+    where this installation keeps its own. One that was taken in ``before`` is left as it is, unless ``again``. Raises Refused,
+    CheckpointError, OSError; nothing of it is left then."""
+    found, uuid_ = copies.look(session, archive), str(uuids.uuid4())
+    if not (held := found.get("checkpoints")) or (found.get("takenIn") and not again):
+        return copies.take_in(session, archive, {}, uuid_, again)
+    store = storage.build(found["checkpointStorage"], owner=Owner(found.get("clusterId") or "", uuid_))
     copied: dict[str, str] = {}
     try:
         for uuid in held:
@@ -112,11 +114,18 @@ def take_in(session: Session, archive: Path, said: Said) -> Json:
             _unpack(archive, uuid, store, name, said)
             copied[uuid] = name
         said("rows, metrics, logs", 0, 0)
-        return copies.take_in(session, archive, copied)
+        answer = copies.take_in(session, archive, copied, uuid_, again)
     except (Refused, CheckpointError, OSError):
-        for name in copied.values():
-            store.delete(name)
+        _drop(store, copied)
         raise
+    if answer.get("before"):  # another client was faster
+        _drop(store, copied)
+    return answer
+
+
+def _drop(store: CheckpointStore, copied: dict[str, str]) -> None:
+    for name in copied.values():
+        store.delete(name)
 
 
 def _unpack(archive: Path, uuid: str, store: CheckpointStore, name: str, said: Said) -> None:

@@ -18,7 +18,8 @@ HOUR = 3600.0
 
 
 class Orphan(NamedTuple):
-    """What nobody knows under a name. ``what``: a checkpoint, or what is left of one, and whether its manifest says the same."""
+    """What nobody knows under a name. ``what``: a checkpoint, or what is left of one, and whether its manifest says the same.
+    ``whose``: what its manifest says, in words. ``removable``: nothing says that it is another cluster's; "no": it is."""
 
     storage: str
     uuid: str
@@ -26,12 +27,18 @@ class Orphan(NamedTuple):
     what: str
     size: int
     changed: float
+    whose: str
+    removable: str  # one of OWN, UNOWNED, OTHERS
+
+
+OWN, UNOWNED, OTHERS = "own", "unowned", "another's"
 
 
 def orphans(session: Any, store: CheckpointStore, before: float, verify: bool) -> Iterator[Orphan]:
     """All of them. What has changed since ``before`` may be just being written, and is not looked into."""
-    from dethpc.client import checkpoints
+    from dethpc.client import checkpoints, cluster
 
+    cluster_id = str(cluster.master(session).get("clusterId") or "")
     held = list(store.names())
     for begin in range(0, len(held), _AT_ONCE):
         some = held[begin : begin + _AT_ONCE]
@@ -39,7 +46,17 @@ def orphans(session: Any, store: CheckpointStore, before: float, verify: bool) -
         for each in some:
             if each.uuid in unknown:
                 what = _found(store, each.uuid, verify and each.changed < before) if each.whole else "a remainder"
-                yield Orphan(str(store), each.uuid, each.whole, what, each.size, each.changed)
+                whose, removable = _whose(store, each.uuid, cluster_id) if each.whole else ("", OWN)
+                yield Orphan(str(store), each.uuid, each.whole, what, each.size, each.changed, whose, removable)
+
+
+def _whose(store: CheckpointStore, uuid: str, cluster_id: str) -> tuple[str, str]:
+    owner = store.identity(uuid).owner
+    if owner is None:
+        return "it does not say", UNOWNED
+    if owner.cluster == cluster_id:
+        return f"experiment {owner.experiment_id or owner.experiment} of this cluster", OWN
+    return str(owner), OTHERS
 
 
 def _found(store: CheckpointStore, uuid: str, verify: bool) -> str:
@@ -112,7 +129,8 @@ def _removed(store: CheckpointStore, orphan: Orphan) -> str:
     "--older-than", type=click.FloatRange(0), default=24.0, metavar="HOURS", help="Leave out what is younger [24]."
 )
 @click.option("--verify", is_flag=True, help="Read every file, and compare it with its manifest.")
-@click.option("--remove", is_flag=True, help="Remove what was found.")
+@click.option("--remove", is_flag=True, help="Remove what was found and says that it is of this cluster.")
+@click.option("--unowned", is_flag=True, help="With --remove: also what does not say whose it is.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @output.found_as_json
 def audit(
@@ -121,6 +139,7 @@ def audit(
     older_than: float,
     verify: bool,
     remove: bool,
+    unowned: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
@@ -142,6 +161,7 @@ def audit(
         *several,
         tables.Column("UUID", lambda o: o.uuid),
         tables.Column("What", lambda o: o.what, least=16),
+        tables.Column("Whose", lambda o: o.whose, least=16),
         tables.Column("Size", lambda o: o.size, tables.SIZE),
         tables.Column("Changed", lambda o: output.when(_of_the_wire(o.changed))),
     ]
@@ -159,11 +179,24 @@ def audit(
         output.say(
             f"{young} more changed in the last {older_than:g} hours, and may not be complete yet: see --older-than"
         )
-    if not remove or not found:
+    goes = [orphan for orphan in found if orphan.removable == OWN or (unowned and orphan.removable == UNOWNED)]
+    _say_what_stays([orphan for orphan in found if orphan not in goes], remove)
+    if not remove or not goes:
         return
     if not yes:
-        click.confirm("Another master that stores there may know them. Remove them for good?", abort=True)
-    failed = [words for orphan in found if (words := _removed(there[orphan.storage], orphan))]
-    output.say(f"Removed {len(found) - len(failed)}")
+        click.confirm(f"Remove {len(goes)} of them for good?", abort=True)
+    failed = [words for orphan in goes if (words := _removed(there[orphan.storage], orphan))]
+    output.say(f"Removed {len(goes) - len(failed)}")
     if failed:
         raise Failed(failed)
+
+
+def _say_what_stays(stay: Sequence[Orphan], remove: bool) -> None:
+    """And what can be done about it."""
+    if others := sum(orphan.removable == OTHERS for orphan in stay):
+        output.say(f"{others} belong to another cluster, whose owner can delete them there; det removes none of these")
+    if unowned := sum(orphan.removable == UNOWNED for orphan in stay):
+        output.say(
+            f"{unowned} do not say whose they are: an earlier release, another program or another master stored them. "
+            f"If nobody needs them: {'add' if remove else 'det checkpoint audit --remove'} --unowned"
+        )

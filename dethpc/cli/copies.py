@@ -53,8 +53,9 @@ def export(experiment_id: int, target: Optional[str], kind: str, force: bool, as
 
 @click.command("import")
 @click.argument("path", metavar="PATH")
+@click.option("--again", is_flag=True, help="Import an archive once more that was imported before.")
 @output.as_json
-def take_in(path: str, as_json: bool) -> None:
+def take_in(path: str, again: bool, as_json: bool) -> None:
     """Import an archive that det experiment export wrote, or the directory of a run that was submitted by hand.
 
     The experiment gets a new id, and its state is final here: look at it, fork it, or continue it.
@@ -65,9 +66,11 @@ def take_in(path: str, as_json: bool) -> None:
         answer = experiments.import_run(connect(), str(Path(path).resolve()))
     else:
         with _read_from(path) as archive, _progress() as said:
-            answer = archives.take_in(connect(), archive.resolve(), said)
+            answer = archives.take_in(connect(), archive.resolve(), said, again)
     if as_json:
         output.print_json(answer)
+    elif answer.get("before"):
+        output.echo(f"This archive is experiment {answer['experiment']['id']} already; to import it once more: --again")
     else:
         output.echo(f"Imported as experiment {answer['experiment']['id']}")
 

@@ -25,9 +25,11 @@ def look(session: Session, archive: Path) -> Json:
     return answer
 
 
-def take_in(session: Session, archive: Path, copied: Mapping[str, str]) -> Json:
-    """Make an experiment of an archive; returns {"experiment"}. ``copied``: what the checkpoints are called whose files are in
-    the installation's storage already, by what they are in the archive. Raises Refused; nothing of it is left then."""
-    body = {"archive": str(archive), "copied": dict(copied)}
+def take_in(session: Session, archive: Path, copied: Mapping[str, str], uuid: str, again: bool = False) -> Json:
+    """Make an experiment of an archive; returns {"experiment", "before"}. ``copied``: what the checkpoints are called whose files
+    are in the installation's storage already, by what they are in the archive; their manifests name the experiment ``uuid``. An
+    archive that was taken in ``before`` is the experiment that it is already, unless ``again``. Raises Refused; nothing of it is
+    left then."""
+    body = {"archive": str(archive), "copied": dict(copied), "experimentUuid": uuid, "again": again}
     answer: Json = session.post("/api/v1/experiments/import-archive", json=body, timeout=_TAKES)
     return answer

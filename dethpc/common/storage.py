@@ -16,6 +16,7 @@ from dethpc.errors import ConfigError, Problem
 from dethpc.storage.base import CheckpointStore, PathLike, Selector
 from dethpc.storage.files import FileStore
 from dethpc.storage.objects import ObjectStore
+from dethpc.storage.ownership import Claim
 
 __all__ = [
     "AzureStorageManager",
@@ -80,9 +81,9 @@ class StorageManager(CheckpointStore):
         """Copy the checkpoint, or what ``selector`` wants of it, to the directory ``dst``, which is created."""
         super().download(src, dst, selector)  # type: ignore[safe-super]
 
-    def delete(self, tgt: str, globs: Sequence[str] = ("**/*",)) -> Dict[str, int]:
+    def delete(self, tgt: str, globs: Sequence[str] = ("**/*",), *, claim: Optional[Claim] = None) -> Dict[str, int]:
         """Delete the files that match, and return what is left."""
-        return super().delete(tgt, globs)  # type: ignore[safe-super]
+        return super().delete(tgt, globs, claim=claim)  # type: ignore[safe-super]
 
 
 class SharedFSStorageManager(StorageManager, FileStore):

@@ -40,7 +40,10 @@ class _Common(Section):
 
 
 class SharedFS(_Common):
-    """A directory on the file system that all nodes share: ``host_path``, or ``storage_path`` below it."""
+    """A directory on the file system that all nodes share: ``host_path``, or ``storage_path`` below it. Checkpoints that are not
+    there are read from the directories ``read_from``, in which nothing is written or deleted."""
+
+    omitted = frozenset({"read_from"})
 
     type: Literal["shared_fs"]
     host_path: AbsolutePath
@@ -49,6 +52,7 @@ class SharedFS(_Common):
     checkpoint_path: Optional[str] = None
     tensorboard_path: Optional[str] = None
     propagation: str = "rprivate"
+    read_from: Optional[list[AbsolutePath]] = None
 
     @model_validator(mode="after")
     def _below_host_path(self) -> SharedFS:

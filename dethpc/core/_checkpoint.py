@@ -22,6 +22,7 @@ from dethpc.rundir.files import read_json
 from dethpc.storage import CheckpointStore
 from dethpc.storage.base import PathLike, Selector
 from dethpc.storage.driver import StoreAway
+from dethpc.storage.ownership import Claim
 
 if TYPE_CHECKING:
     from dethpc.client.session import Session
@@ -230,14 +231,26 @@ class CheckpointContext:
         return self._store.metadata(storage_id)
 
     def delete(self, storage_id: str) -> None:
-        """Delete a checkpoint and report that it is gone. The chief alone."""
+        """Delete a checkpoint and report that it is gone. The chief alone. Raises CheckpointNotOwned for one of another experiment,
+        whose files stay."""
         self._only_chief("delete()")
         self.wait()
         if self._outbox.drop(storage_id):
             return
-        left = self._store.delete(storage_id)
+        owner = self._store.owner
+        claim = owner and Claim(owner.cluster, owner.experiment, published=self._is_known(storage_id))
+        left = self._store.delete(storage_id, claim=claim)
         self._report(ReportKind.CHECKPOINT_DELETED, {"uuid": storage_id, "resources": left})
         logger.info("deleted checkpoint %s", storage_id)
+
+    def _is_known(self, storage_id: str) -> bool:
+        """Whether the master lists it among this experiment's, in whose storage it is; a run's token shows no others."""
+        if self._session is None:
+            return False
+        try:
+            return bool(self._session.get(f"/api/v1/checkpoints/{storage_id}", timeout=10))
+        except (MasterError, NotFound, Refused):
+            return False
 
     @contextlib.contextmanager
     def _damage_reported(self, storage_id: str) -> Iterator[None]:

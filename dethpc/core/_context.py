@@ -234,7 +234,7 @@ def _on_cluster(
 def _store(info: ClusterInfo, wanted: Optional[Storage]) -> Tuple[Dict[str, Any], CheckpointStore]:
     """Where checkpoints go, and its section."""
     section = _section(wanted) or info._checkpoint_storage or info.trial._settings.checkpoint_storage
-    return section, build(section, disk=_disk(info), spool=info._spool)
+    return section, build(section, disk=_disk(info), spool=info._spool, owner=info._owner)
 
 
 def _disk(info: ClusterInfo) -> Optional[str]:

@@ -12,6 +12,7 @@ The node's task process writes one JSON file per node and names it in ``DETHPC_I
      "rendezvous": {"container_addrs": [..], "container_rank": r, "container_slot_counts": [..]},
      "resources": {"gpu_uuids": [..]},
      "ports": {"core": [port, port]},                free ports of the chief's node
+     "experiment_uuid": str,                         which the manifests of its checkpoints name
      "checkpoint_storage": {..} | absent,            else that of the experiment's configuration
      "folders": {"scratch": path, "sockets": path},  of the attempt alone, on its node
      "stop_at": epoch seconds | absent}              when to checkpoint and leave, before the job's time limit
@@ -24,9 +25,12 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
 from dethpc.domain.trial_config import TrialConfig
+
+if TYPE_CHECKING:
+    from dethpc.storage.ownership import Owner
 
 INFO_VARIABLE = "DETHPC_INFO"
 
@@ -144,6 +148,7 @@ class ClusterInfo:
         self._stop_at: Optional[float] = None
         self._folders: Dict[str, str] = {}
         self._worker_secret = ""
+        self._experiment_uuid = ""
         self._attempt_dir: Optional[Path] = None
 
     @classmethod
@@ -171,6 +176,7 @@ class ClusterInfo:
         info._stop_at = data.get("stop_at")
         info._folders = dict(data.get("folders") or {})
         info._worker_secret = data.get("worker_secret") or info.session_token
+        info._experiment_uuid = data.get("experiment_uuid") or ""
         info._attempt_dir = attempt_dir
         return info
 
@@ -180,6 +186,15 @@ class ClusterInfo:
 
         path = self._folders.get(name)
         return Path(path) if path and is_own(path) else None
+
+    @property
+    def _owner(self) -> Optional[Owner]:
+        """Whom the checkpoints of this trial name; None where a master of before has not said which experiment it is."""
+        from dethpc.storage.ownership import Owner
+
+        if not (self.cluster_id and self._experiment_uuid):
+            return None
+        return Owner(self.cluster_id, self._experiment_uuid, self.trial.experiment_id, self.trial.trial_id)
 
     @property
     def _spool(self) -> Optional[str]:

@@ -36,7 +36,7 @@ class Waiting(ABC):
 
     @abstractmethod
     def publish(self) -> None:
-        """Bring it to the store. Raises OSError and CheckpointError."""
+        """Bring it to the store, unless it was deleted meanwhile from the spool. Raises OSError and CheckpointError."""
 
     @abstractmethod
     def stay(self) -> None:

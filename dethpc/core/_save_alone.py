@@ -10,6 +10,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from dethpc.core._outbox import Outbox, Waiting
 from dethpc.core._saving import METADATA, Finishing, Part, Write, large_of, new_id, selected, write_metadata
+from dethpc.errors import CheckpointNotFound
 from dethpc.rundir.tree import Tree
 from dethpc.storage import CheckpointStore
 from dethpc.storage.base import PathLike, Selector
@@ -117,16 +118,30 @@ class _Staged(Waiting):
         self.uuid, self._path, self._plain, self._started = uuid, path, plain, started
         self._store, self._finishing, self._spool = store, finishing, spool
         self.files, self.size = files, sum(files.values())
+        self._gone = False
 
     def publish(self) -> None:
-        self.files = self._store.publish(self.uuid, defer_checksums=True)
+        """One that somebody has deleted meanwhile from the spool is no failure of the training's."""
+        if not self.kept or self._spool is None or not isinstance(self._store, Spooled):
+            self.files = self._bring()
+            return
+        try:
+            self.files = self._spool.publish_unless_deleted(self.uuid, self._store.store, self._bring)
+        except CheckpointNotFound:
+            self._store.discard(self.uuid)
+            self._gone = True
+
+    def _bring(self) -> Dict[str, int]:
+        return self._store.publish(self.uuid, defer_checksums=True)
 
     def stay(self) -> None:
         """Its files are there already, and nobody changes them."""
 
     def report(self, late: bool) -> None:
         """How long it took says nothing of how long the next one takes, if it was late."""
-        if self.kept:
+        if self._gone:
+            self._finishing.report_lost(self.uuid, f"it was deleted from {self._spool} before it reached its storage")
+        elif self.kept:
             self._finishing.report_waiting(self.uuid, self.files, self._plain, "")
         else:
             self._finishing.report(self.uuid, self.files, self._plain, None if late else self._started)
@@ -163,9 +178,9 @@ class _Elsewhere(_Staged):
         super().__init__(*rest)
         self._folder, self._paths = folder, paths
 
-    def publish(self) -> None:
+    def _bring(self) -> Dict[str, int]:
         safe = self._store.add(self.uuid, self._folder, self._paths)
-        self.files = self._store.publish(self.uuid, safe)
+        return self._store.publish(self.uuid, safe)
 
     def stay(self) -> None:
         import shutil  # its archive formats are a good part of an import of core

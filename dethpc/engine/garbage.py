@@ -111,7 +111,9 @@ def removed(state: ClusterState, event: events.FilesRemoved) -> Decision:
         if removing == checkpoint.removing:
             continue
         row = replace(checkpoint, removing=removing)
-        if row.state is CheckpointState.PARTIALLY_DELETED and not removing:
+        if why := event.refused.get(row.uuid):
+            row = replace(row, reason=f"its files were left in place: {why}"[:500])
+        elif row.state is CheckpointState.PARTIALLY_DELETED and not removing:
             row = replace(row, resources=left, state=row.state if left else CheckpointState.DELETED)
         rows.append(row)
     return Decision(rows)

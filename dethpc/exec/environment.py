@@ -215,6 +215,7 @@ def cluster_info(
         "resources": {"gpu_uuids": gpu_uuids(spec, count, environ)},
         "ports": meeting.ports,
         "checkpoint_storage": spec.checkpoint_storage or None,
+        "experiment_uuid": spec.queue_id,
         "folders": dict(folders),
     }
     if stop_at is not None:

@@ -2,8 +2,9 @@
 wait for their storage to it. Doing it twice does no harm.
 
 Its job runs on a compute node as any other run's. ``FILE`` is a ``Garbage``, which the master writes into the run's directory. What
-was removed of which checkpoint stands in ``DONE`` beside it afterwards: ``{uuid: {"globs", "left": {path: bytes}}}``; what was
-brought, in ``BROUGHT``: ``{"checkpoints": [uuid], "damaged": {uuid: why}}``, of which the latter could not be, and never can.
+was removed of which checkpoint stands in ``DONE`` beside it afterwards: ``{uuid: {"globs", "left": {path: bytes}, "why"}}``, where
+``why`` says of one that does not belong to its experiment why its files were left in place; what was brought, in ``BROUGHT``:
+``{"checkpoints": [uuid], "damaged": {uuid: why}}``, of which the latter could not be, and never can.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import os
 import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Generator, Iterable, Iterator, Optional
+from typing import Any, Callable, Generator, Iterator, Optional
 
 from dethpc import storage
-from dethpc.errors import CheckpointDamaged, DethpcError
+from dethpc.errors import CheckpointDamaged, CheckpointNotOwned, DethpcError
 from dethpc.rundir.files import read_json, write_json
 from dethpc.rundir.tree import remove
 from dethpc.storage import CheckpointStore
+from dethpc.storage.ownership import Claim
 from dethpc.storage.spool import Spool
 from dethpc.storage.variables import given
 
@@ -33,7 +35,8 @@ _CLOCKS = 2.0  # seconds by which a file server's times may be coarse
 
 @dataclass(frozen=True)
 class Garbage:
-    """What is to go. ``present``: the storage must be there on the node, for it holds some of the checkpoints."""
+    """What is to go. ``present``: the storage must be there on the node, for it holds some of the checkpoints. ``claims``: by the
+    uuid of each checkpoint that is to go, here and in ``parts``, the fields of a ``Claim``."""
 
     storage: dict[str, Any] = field(default_factory=dict)  # a checkpoint_storage section
     environment: dict[str, str] = field(default_factory=dict)  # variables of the experiment's that its storage needs
@@ -48,9 +51,14 @@ class Garbage:
     spool: str = ""  # the folder in which checkpoints wait for their storage
     bring: list[dict[str, Any]] = field(default_factory=list)  # of the spool; each the fields of a ``Bring``
     forget: list[str] = field(default_factory=list)  # uuids in the spool that nobody wants any more
+    claims: dict[str, list[Any]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    def claim(self, uuid: str) -> Claim:
+        """Without one nothing is anybody's: a checkpoint of which nobody says whose it is stays."""
+        return Claim(*self.claims.get(uuid, ("", "")))
 
 
 @dataclass(frozen=True)
@@ -73,11 +81,13 @@ class Bring:
 
 
 def remove_all(garbage: Garbage) -> Iterator[str]:
-    """What could not be removed, and why, in words. One thing's trouble keeps nothing else."""
+    """What could not be removed, and why, in words. One thing's trouble keeps nothing else, but for the directories of runs: while
+    checkpoints are there whose manifests name nobody, these alone say whose they are."""
+    unproven = False
     if garbage.storage:
         with given(garbage.environment):
-            yield from _of_storage(garbage)
-    for folder in garbage.folders:
+            unproven = yield from _of_storage(garbage)
+    for folder in [] if unproven else garbage.folders:
         yield from _tried(folder, lambda: _folder(folder))  # noqa: B023
         yield from _tried(folder, lambda: _archives(folder))  # noqa: B023
     for file in garbage.files:
@@ -93,14 +103,28 @@ def _tried(what: str, do: Callable[[], object]) -> Iterator[str]:
         yield f"{what}: {error}"
 
 
-def _of_storage(garbage: Garbage) -> Iterator[str]:
+def _of_storage(garbage: Garbage) -> Generator[str, None, bool]:
+    """Whether checkpoints stay until their storage is back whose manifests may name nobody."""
     store = yield from _opened(garbage.storage, garbage.present, garbage.spool)
     if store is None:
-        return
+        return any(garbage.claim(uuid).published for uuid in garbage.checkpoints)
+    unproven = False
     for uuid in garbage.checkpoints:
-        yield from _tried(f"checkpoint {uuid}", lambda: store.delete(uuid))  # noqa: B023
+        try:
+            store.delete(uuid, claim=garbage.claim(uuid))
+        except CheckpointNotOwned as error:
+            _say_left(error)
+        except (OSError, DethpcError) as error:
+            unproven |= isinstance(error, OSError) and garbage.claim(uuid).published
+            yield f"checkpoint {uuid}: {error}"
     if garbage.beside:
         yield from _tried(f"{garbage.beside} in {store}", lambda: store.remove_beside(garbage.beside))
+    return unproven
+
+
+def _say_left(error: CheckpointNotOwned) -> None:
+    """In the task's log. It is no failure: nobody is to try again."""
+    sys.stderr.write(f"{error}; its files are left in place: det checkpoint audit shows what to do with them\n")
 
 
 def _opened(section: dict[str, Any], present: bool, spool: str) -> Generator[str, None, Optional[CheckpointStore]]:
@@ -125,7 +149,12 @@ def bring(garbage: Garbage, done: Path) -> Iterator[str]:
         with given(part.environment):
             yield from _brought_of(part, spool, brought, damaged, done)
     for uuid in garbage.forget:
-        yield from _tried(f"checkpoint {uuid} in {spool}", lambda: spool.forget(uuid))  # noqa: B023
+        try:
+            spool.forget(uuid, garbage.claim(uuid))
+        except CheckpointNotOwned as error:
+            _say_left(error)
+        except (OSError, DethpcError) as error:
+            yield f"checkpoint {uuid} in {spool}: {error}"
     yield from _tried(str(spool), spool.tidy)
 
 
@@ -159,23 +188,26 @@ def _brought(spool: Spool, uuid: str, store: CheckpointStore) -> str:
         return f"{error}, and this was its only copy, in {spool}"
 
 
-def remove_files(parts: Iterable[Part], done: Path, spool: str = "") -> Iterator[str]:
+def remove_files(garbage: Garbage, done: Path) -> Iterator[str]:
     """What could not be removed, as ``remove_all``; what was is written to ``done``. Where that is much, the rest is left to the
     next task."""
     removed: dict[str, Any] = {}
     told = 0
-    for part in parts:
+    for part in (Part(**fields) for fields in garbage.parts):
         with given(part.environment):
-            store = yield from _opened(part.storage, part.present, spool)
+            store = yield from _opened(part.storage, part.present, garbage.spool)
             if store is None:
                 continue
             for uuid, globs in part.globs.items():
                 if told >= _MOST_TOLD:
                     break
                 try:
-                    left = store.delete(uuid, globs)
+                    left = store.delete(uuid, globs, claim=garbage.claim(uuid))
                     removed[uuid] = {"globs": globs, "left": left}
                     told += len(json.dumps(left))
+                except CheckpointNotOwned as error:
+                    _say_left(error)
+                    removed[uuid] = {"globs": globs, "left": {}, "why": str(error)}
                 except (OSError, DethpcError) as error:
                     yield f"checkpoint {uuid}: {error}"
                 if len(removed) % _AT_ONCE == 0:
@@ -220,7 +252,7 @@ def main(file: str) -> int:
     garbage = Garbage(**{name: found[name] for name in Garbage.__dataclass_fields__ if name in found})
     left = list(remove_all(garbage))
     if garbage.parts:
-        left += remove_files((Part(**part) for part in garbage.parts), Path(file).with_name(DONE), garbage.spool)
+        left += remove_files(garbage, Path(file).with_name(DONE))
     if garbage.spool:  # what cannot be brought is tried again soon: no failure of this task
         for words in bring(garbage, Path(file).with_name(BROUGHT)):
             sys.stderr.write(f"{words}\n")

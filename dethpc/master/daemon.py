@@ -18,7 +18,7 @@ from dethpc.master.durable.harness import build as build_harness
 from dethpc.master.durable.lease import Lease
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.durable.records import Records
-from dethpc.master.experiments import environments
+from dethpc.master.experiments import environments, own_storage
 from dethpc.master.experiments.checkpoints import Checkpoints
 from dethpc.master.experiments.control import Control
 from dethpc.master.experiments.create import Creator
@@ -113,7 +113,7 @@ class Daemon:
             searches=Searches(self.ledger, self.store, home),
             unmanaged=unmanaged,
             beside=beside,
-            checkpoints=Checkpoints(self.ledger, self.store, home, self.collector.wake),
+            checkpoints=Checkpoints(self.ledger, self.store, home, cluster_id, self.collector.wake),
             cluster=view,
             elsewhere=elsewhere,
             waits=waits,
@@ -146,6 +146,7 @@ class Daemon:
         beside = self._listen_beside()
         tls = self.services.auth.tls = tls_of(installation.home, installation.site.master, host, name)
         self.ledger.start()
+        own_storage.move(installation.home, self.ledger, self.store)
         self.services.copies.go_on()
         url = f"{'https' if tls else 'http'}://{name}:{listener.getsockname()[1]}"
         self._server = Server(create_app(self.services), tls)

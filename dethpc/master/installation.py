@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import shlex
 import time
 import uuid
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from dethpc.config.site import SiteConfig, find_site, load_site
 from dethpc.engine.pools import Rules
 from dethpc.engine.state import BadNodePolicy
 from dethpc.errors import Refused, RunDirError
+from dethpc.master.experiments.own_storage import own
 from dethpc.rundir import archives
 from dethpc.rundir.files import create_once, read_json, sealed, write_json
 from dethpc.rundir.home import Home
@@ -42,7 +44,10 @@ class Installation:
     @property
     def checkpoint_storage(self) -> dict[str, Any]:
         """The section for experiments that have none: the site's, else a folder of this home."""
-        return self.site.checkpoint_storage or {"type": "shared_fs", "host_path": str(self.home.checkpoints)}
+        named = self.site.checkpoint_storage
+        if named is None or not named:
+            return {"type": "shared_fs", "host_path": str(self.home.checkpoints)}
+        return own(named, self.home, self.home.originals)  # a site file may have been copied with the home
 
     @property
     def serves(self) -> dict[str, str]:
@@ -91,18 +96,35 @@ def cluster_id(home: Home) -> str:
             log.warning("%s was damaged; it is written again with the id %s", path, known["cluster_id"])
     if (original := home.copied_from()) is not None:
         raise copy_refused(home, original)
+    if "copied_from" not in known and "home" not in known and (originals := _originals(home, str(known["cluster_id"]))):
+        known["copied_from"] = originals  # as an earlier release's message said to make it a home of its own
     if known.get("home") != str(home.root):
         write_json(path, sealed({**known, "home": str(home.root)}))
     return str(known["cluster_id"])
 
 
 def copy_refused(home: Home, original: Path) -> Refused:
-    fresh = json.dumps({"cluster_id": str(uuid.uuid4())})
+    originals = dict.fromkeys([str(original), *map(str, home.originals)])
+    fresh = json.dumps({"cluster_id": str(uuid.uuid4()), "copied_from": list(originals)})
     return Refused(
         f"{home.root} is a copy of {original}, which is still there: a master of each would take the other's jobs for its own. "
-        f"Use {original}, or move it away. To make the copy a home of its own, which knows nothing of jobs that run now, give it "
-        f"another id: echo '{fresh}' > {home.cluster_file}"
+        f"Use {original}, or move it away. To make the copy a home of its own, which knows nothing of jobs that run now and "
+        f"only reads the checkpoints of {original}, give it another id: "
+        f"echo {shlex.quote(fresh)} > {shlex.quote(str(home.cluster_file))}"
     )
+
+
+def _originals(home: Home, cluster_id: str) -> list[str]:
+    """The home of the last master that wrote a specification here under another id: the home that this one was copied from."""
+    for path in map(_spec, sorted(home.runs / name for name in _names(home.runs))):
+        with contextlib.suppress(RunDirError, OSError):
+            found = read_json(path) or {}
+            master_file = found.get("master_file")
+            if found.get("cluster_id") not in (None, cluster_id) and isinstance(master_file, str):
+                original = Path(master_file).parent
+                if original != home.root:
+                    return [str(original)]
+    return []
 
 
 def _known_elsewhere(home: Home) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Mapping, Optional, Union
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Union
 
 from dethpc.rundir import certificate
 from dethpc.rundir.files import read_object
@@ -49,7 +49,8 @@ class Home:
 
     @property
     def cluster_file(self) -> Path:
-        """``{"cluster_id", "home"}``: what tells this home from others, and where it is."""
+        """``{"cluster_id", "home", "copied_from"}``: what tells this home from others, where it is, and of which homes it is a
+        copy that has become one of its own."""
         return self.root / "cluster.json"
 
     def copied_from(self) -> Optional[Path]:
@@ -64,6 +65,12 @@ class Home:
         other = Home(place)
         same_id = read_object(other.cluster_file).get("cluster_id") == known.get("cluster_id")
         return other.root if same_id and not _same_folder(other, self) else None
+
+    @property
+    def originals(self) -> List[Path]:
+        """The homes that this one was copied from, the last one first, before it became one of its own."""
+        named = read_object(self.cluster_file).get("copied_from")
+        return [Path(each) for each in named if isinstance(each, str)] if isinstance(named, list) else []
 
     def own_master(self) -> dict[str, Any]:
         """What ``master.json`` says; {} when there is none, when it is damaged, and when it came here in a copy of another home."""

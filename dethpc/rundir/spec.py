@@ -23,7 +23,8 @@ class Spec(NamedTuple):
     ``source_checkpoint`` is whose weights it starts from where none of them is left. ``grace`` is in seconds. ``token`` is
     good for this run alone and stands nowhere else in clear; ``worker_secret`` is for its nodes and workers among each other and
     never travels (runs that an earlier release submitted have none). ``queue_id`` is the uuid of its experiment: numbers can come
-    twice when a database is lost, this cannot. ``search`` is what the search keeps of the trial; its ``lengths``, where it has
+    twice when a database is lost, this cannot. ``owned``: the manifests of its checkpoints name their experiment, which those of
+    runs that an earlier release prepared do not. ``search`` is what the search keeps of the trial; its ``lengths``, where it has
     them, are how long the trial shall train, in the searcher's unit, increasing. ``venv`` is the folder of the experiment's own
     Python environment, "" where it wants none; ``venv_at_need`` where it gets one should pip in its hook install anything;
     ``det_prefix`` the ``sys.prefix`` of the interpreter that serves det, which no job
@@ -53,6 +54,7 @@ class Spec(NamedTuple):
     slots_per_node: int = 0
     slot_type: str = "cpu"
     queue_id: str = ""
+    owned: bool = False
     latest_checkpoint: Optional[str] = None
     steps_completed: int = 0
     checkpoints: Sequence[Mapping[str, Any]] = []

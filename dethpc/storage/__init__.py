@@ -8,12 +8,13 @@ they are first used.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from dethpc.domain.secrets import without_user
 from dethpc.errors import ConfigError, Problem
 from dethpc.storage.base import CheckpointStore, PathLike
 from dethpc.storage.files import FileStore
+from dethpc.storage.ownership import Owner
 from dethpc.storage.spool import Spool, Spooled
 
 if TYPE_CHECKING:
@@ -41,13 +42,14 @@ def build(
     container_path: Optional[str] = None,
     disk: Optional[str] = None,
     spool: Optional[PathLike] = None,
+    owner: Optional[Owner] = None,
 ) -> CheckpointStore:
     """The store that a ``checkpoint_storage`` section describes; ``verify: false`` in it skips checksums on restore.
 
     ``container_path``: where a container sees the ``host_path`` of a ``shared_fs``; None outside of containers. ``disk``: a folder
     of this machine, for what a store that is no folder stages. ``spool``: the folder in which checkpoints wait while such a store
-    is away; they are found there. Raises ConfigError. Nothing is asked, and no driver loaded, before
-    the store is used.
+    is away; they are found there. ``owner``: whom its published checkpoints name. Raises ConfigError. Nothing is asked, and no
+    driver loaded, before the store is used.
     """
     name = config.get("type")
     if name not in KINDS:
@@ -58,15 +60,27 @@ def build(
             raise _wrong(field, repr(config[field]), ", ".join(kind.fields))
     store = kind.build(config, container_path, disk)
     store.verify = config.get("verify") is not False
-    return Spooled(store, Spool(spool)) if spool is not None and store.may_be_away else store
+    store.owner = owner
+    if spool is None or not store.may_be_away:
+        return store
+    waiting = Spool(spool)
+    waiting.store.owner = owner
+    return Spooled(store, waiting)
 
 
 def elsewhere(config: Section, configured: Section) -> str:
-    """Where the checkpoints of ``config`` are, if not where those of ``configured`` are; else ""."""
+    """Where the checkpoints of ``config`` are, if not where those of ``configured`` are, or where that reads from; else ""."""
     if not config or config == configured:
         return ""
     place = _place(config) or f"another storage ({config.get('type')})"
-    return "" if place == _place(configured) else place
+    return "" if place in (_place(configured), *_read_from(configured)) else place
+
+
+def _read_from(config: Section) -> List[str]:
+    folders = config.get("read_from") or []
+    if not isinstance(folders, list) or not all(isinstance(path, str) and os.path.isabs(path) for path in folders):
+        raise _wrong("read_from", repr(folders), "a list of absolute paths")
+    return [os.path.normpath(path) for path in folders]
 
 
 def _place(config: Section) -> str:
@@ -78,7 +92,7 @@ def _place(config: Section) -> str:
 
 def _shared_fs(config: Section, container_path: Optional[str], disk: Optional[str]) -> CheckpointStore:
     folder = _below(_absolute(config, "host_path"), config, container_path)
-    return FileStore(folder)
+    return FileStore(folder, _read_from(config))
 
 
 def _directory(config: Section, container_path: Optional[str], disk: Optional[str]) -> CheckpointStore:
@@ -127,7 +141,15 @@ KINDS: Dict[str, Kind] = {
     "hdfs": Kind(("hdfs_url", "hdfs_path", "user"), _objects),
     "s3": Kind(("bucket", "access_key", "secret_key", "endpoint_url", "prefix", "path_style"), _objects),
     "shared_fs": Kind(
-        ("host_path", "storage_path", "container_path", "propagation", "checkpoint_path", "tensorboard_path"),
+        (
+            "host_path",
+            "storage_path",
+            "container_path",
+            "propagation",
+            "checkpoint_path",
+            "tensorboard_path",
+            "read_from",
+        ),
         _shared_fs,
     ),
 }

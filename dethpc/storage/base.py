@@ -10,8 +10,9 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Callable, ContextManager, Dict, Iterator, List, NamedTuple, Optional, Sequence, Union
 
-from dethpc.errors import CheckpointError
+from dethpc.errors import CheckpointError, CheckpointNotOwned
 from dethpc.storage.manifest import Checksums
+from dethpc.storage.ownership import Claim, Identity, Owner, objection
 
 Selector = Callable[[str], bool]
 """Takes a path inside the checkpoint (directories end in "/") and says whether it is wanted."""
@@ -91,15 +92,20 @@ class CheckpointStore(ABC):
     another is written or read in others. No two calls write the same file of a checkpoint. A store may be pickled: its copy on
     another machine speaks to the same checkpoints.
 
+    **Owned.** What is published names its ``owner``, the experiment and the cluster, in its manifest. Whoever acts for one
+    experiment, to delete a checkpoint of it or to serve its run, makes a ``Claim``, which ``check_claim`` compares with the
+    manifest: a name alone proves nothing. Whoever may read the storage may read every checkpoint in it.
+
     **Raises.** CheckpointError: a name that no checkpoint can have; one that is missing; one that is there already.
     CheckpointDamaged: it is there, and incomplete or damaged. OSError: the store cannot be reached, read or written, which says
     nothing about any checkpoint.
 
     ``str(store)`` says where it is, in words for people: a path or a URL. ``verify``: whether checksums of what is read are
-    compared.
+    compared. ``owner``: whom the manifests of published checkpoints name; None: nobody.
     """
 
     verify = True
+    owner: Optional[Owner] = None
 
     # --- writing --------------------------------------------------------------------------------------------------------
 
@@ -132,12 +138,14 @@ class CheckpointStore(ABC):
         files: Optional[Dict[str, int]] = None,
         *,
         defer_checksums: bool = False,
+        owner: Optional[Owner] = None,
     ) -> Dict[str, int]:
         """Make the staged checkpoint visible and return its files, path -> bytes. One process calls it, of all that staged it.
 
         ``safe``: what ``add`` and ``flush`` returned, everywhere; this call brings all else that is staged on this machine to
         safety. ``files``: all of the checkpoint's files when several machines wrote them; None: what this machine sees. With
-        ``defer_checksums`` large files may be published without checksums, for ``add_checksums`` to bring.
+        ``defer_checksums`` large files may be published without checksums, for ``add_checksums`` to bring. ``owner``: whom its
+        manifest names in the place of the store's ``owner``, for one who publishes another's.
 
         Raises CheckpointError when there is such a checkpoint already.
         """
@@ -240,11 +248,24 @@ class CheckpointStore(ABC):
     # --- deleting -------------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def delete(self, uuid: str, globs: Sequence[str] = ("**/*",)) -> Dict[str, int]:
+    def delete(self, uuid: str, globs: Sequence[str] = ("**/*",), *, claim: Optional[Claim] = None) -> Dict[str, int]:
         """Delete the files that match and return what is left. A checkpoint that is not there is deleted already.
 
-        A directory that matches goes with all that is in it. ``**/*`` takes everything, whatever else is in ``globs``.
+        A directory that matches goes with all that is in it. ``**/*`` takes everything, whatever else is in ``globs``. ``claim``:
+        for which experiment, checked first, as by ``check_claim``; None where a person names the checkpoint of a storage, or where
+        the caller has just published it.
         """
+
+    @abstractmethod
+    def identity(self, uuid: str) -> Identity:
+        """Whose the checkpoint is, as it says itself. Reads no file but its manifest. Raises OSError, and CheckpointError for a
+        name that no checkpoint can have."""
+
+    def check_claim(self, uuid: str, claim: Claim) -> None:
+        """Raises CheckpointNotOwned for what is there and does not belong to the claimant, OSError, and CheckpointError for a name
+        that no checkpoint can have."""
+        if why := objection(uuid, self.identity(uuid), claim):
+            raise CheckpointNotOwned(f"checkpoint {uuid} in {self}: {why}")
 
     @abstractmethod
     def surviving(self, uuid: str, globs: Sequence[str]) -> Dict[str, int]:

@@ -30,6 +30,7 @@ from dethpc.storage.base import (
     full_disk_named,
     is_name,
 )
+from dethpc.storage.ownership import Claim, Identity, Owner
 
 _AT_ONCE = 1 << 20  # bytes of files that are summed before they are published in any case
 
@@ -39,8 +40,9 @@ _HIDDEN = re.compile(r"\.(.+)\.(?:partial|deleted)\Z")
 class _Folder:
     """The folder of all checkpoints: what a name means there."""
 
-    def __init__(self, folder: PathLike) -> None:
+    def __init__(self, folder: PathLike, read_from: Sequence[PathLike] = ()) -> None:
         self._folder = Path(folder)
+        self._read_from = [Path(each) for each in read_from]
 
     def __str__(self) -> str:
         return str(self._folder)
@@ -55,8 +57,16 @@ class _Folder:
         """Training code may look for the checkpoint's name in the path that it saves to."""
         return self._staging(uuid) / uuid
 
-    def _existing(self, uuid: str) -> Path:
+    def _found(self, uuid: str) -> Path:
+        """Where the checkpoint is, here or in a folder that is read from; else where it would be."""
         path = self._path(uuid)
+        if not self._read_from or _is_folder(path):
+            return path
+        there = (folder / uuid for folder in self._read_from)
+        return next((each for each in there if _is_folder(each)), path)
+
+    def _existing(self, uuid: str) -> Path:
+        path = self._found(uuid)
         if os.path.islink(path):
             raise CheckpointError(f"checkpoint {uuid} is a link in {self}, and links are not followed there")
         if not _is_folder(path):
@@ -76,7 +86,8 @@ class _Folder:
 class FileStore(_Folder, CheckpointStore):
     """The store for ``shared_fs`` and ``directory``. All machines stage in the same directory.
 
-    ``folder`` is created when first written to. With ``verify`` a checkpoint is read once before it is handed out; its pages are
+    ``folder`` is created when first written to. What is not there is read from the folders ``read_from``, where nothing is ever
+    written or deleted. With ``verify`` a checkpoint is read once before it is handed out; its pages are
     then in memory for the reader that follows.
     """
 
@@ -114,6 +125,7 @@ class FileStore(_Folder, CheckpointStore):
         files: Optional[Dict[str, int]] = None,
         *,
         defer_checksums: bool = False,
+        owner: Optional[Owner] = None,
     ) -> Dict[str, int]:
         """For ``files``: a network file system may show each machine only its own new files for some seconds."""
         staged, final = self._staged(uuid), self._path(uuid)
@@ -132,7 +144,7 @@ class FileStore(_Folder, CheckpointStore):
                     sums.update({path: manifest.Checksum(size, None) for path, size in unsummed.items()})
                 else:
                     sums.update(manifest.measure(staged, list(unsummed)))
-                manifest.put(tree, sums)
+                manifest.put(tree, sums, owner=owner or self.owner)
                 flushing.add([manifest.NAME, *(path for path in listed if path.endswith("/")), "."])
         try:
             if os.path.lexists(final):
@@ -157,16 +169,17 @@ class FileStore(_Folder, CheckpointStore):
 
     def add_checksums(self, uuid: str, paths: Sequence[str], part: int = 0) -> None:
         final = self._existing(uuid)
-        manifest.write(final, manifest.measure(final, paths, threads=1), part=part)
+        if final == self._path(uuid):
+            manifest.write(final, manifest.measure(final, paths, threads=1), part=part)
 
     def share(self, uuid: str, earlier: str, paths: Sequence[str]) -> int:
         self._existing(uuid)
-        return links.share(self._folder, uuid, earlier, paths) if self.exists(earlier) else 0
+        return links.share(self._folder, uuid, earlier, paths) if _is_folder(self._path(earlier)) else 0
 
     # --- reading --------------------------------------------------------------------------------------------------------
 
     def exists(self, uuid: str) -> bool:
-        return is_name(uuid) and _is_folder(self._path(uuid))
+        return is_name(uuid) and _is_folder(self._found(uuid))
 
     @contextlib.contextmanager
     def restore(
@@ -247,8 +260,25 @@ class FileStore(_Folder, CheckpointStore):
 
     # --- deleting -------------------------------------------------------------------------------------------------------
 
-    def delete(self, uuid: str, globs: Sequence[str] = ("**/*",)) -> Dict[str, int]:
+    def identity(self, uuid: str) -> Identity:
+        """A link is none: it leads to what somebody keeps elsewhere."""
+        check_name(uuid)
+        final = self._found(uuid)
+        if final.is_symlink():
+            return Identity(True)
+        if not _is_folder(final):
+            return Identity(False)
+        with Tree(final) as tree:
+            owner = manifest.owner_in(tree)
+            signs = (manifest.NAME, "metadata.json")
+            if owner is not None or any(os.path.isfile(final / sign) for sign in signs):
+                return Identity(True, True, owner)
+            return Identity(True, is_empty=not manifest.files_of(path for path, _ in tree.walk()))
+
+    def delete(self, uuid: str, globs: Sequence[str] = ("**/*",), *, claim: Optional[Claim] = None) -> Dict[str, int]:
         final = self._path(uuid)
+        if claim is not None:
+            self.check_claim(uuid, claim)
         if not final.is_dir() or final.is_symlink():
             if "**/*" in globs:
                 _remove(self._gone(uuid))  # what somebody has left who ended on the way

@@ -1,9 +1,10 @@
 """Checksums of a checkpoint's files.
 
-The manifest is a file in the checkpoint that is not listed among its resources: ``{"version": 1, "block": bytes, "files":
-{path: {"size": bytes, "crc32": [one per block, 8 hexadecimal digits]}}, "crc32": of all this}``; earlier releases wrote no sum of
-the manifest itself. CRC-32 finds damage at memory speed, where a cryptographic hash would take as long as writing the checkpoint.
-Several cores share one large file: each sums parts of blocks, which are then put together.
+The manifest is a file in the checkpoint that is not listed among its resources: ``{"version": 1, "block": bytes, "owner":
+{"cluster", "experiment", "trial", "experiment_uuid"}, "files": {path: {"size": bytes, "crc32": [one per block, 8 hexadecimal
+digits]}}, "crc32": of all this}``; earlier releases wrote no sum of the manifest itself, and no owner (see ``ownership``). CRC-32
+finds damage at memory speed, where a cryptographic hash would take as long as writing the checkpoint. Several cores share one large
+file: each sums parts of blocks, which are then put together.
 
 A large file may be without its ``crc32`` when the checkpoint is published. What is summed later adds a *part*: a manifest of the
 same form beside the first, which only fills in what is missing there.
@@ -21,6 +22,8 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Se
 
 from dethpc.errors import CheckpointDamaged, CheckpointError
 from dethpc.rundir.tree import LeadsOut, Tree
+from dethpc.storage import ownership
+from dethpc.storage.ownership import Owner
 
 NAME = ".dethpc-manifest.json"
 _PARTS = f"{NAME}.part-"
@@ -160,19 +163,29 @@ class Flushing:
 
 
 def write(root: Path, sums: Checksums, *, part: Optional[int] = None) -> None:
-    """Replace the manifest of the checkpoint at ``root``, or a part of it, in one step, and bring it to disk."""
+    """Replace the manifest of the checkpoint at ``root``, or a part of it, in one step, and bring it to disk. It names the same
+    owner as before."""
     name = NAME if part is None else f"{_PARTS}{part}"
     staged = f"{NAME}.{os.getpid()}.{name[len(NAME) :]}"
     with Tree(root) as tree:
-        put(tree, sums, staged)
+        put(tree, sums, staged, owner_in(tree) if part is None else None)
         tree.sync(staged)
         tree.replace(staged, name)
 
 
-def put(tree: Tree, sums: Checksums, name: str = NAME) -> None:
+def put(tree: Tree, sums: Checksums, name: str = NAME, owner: Optional[Owner] = None) -> None:
     """Write the manifest of a checkpoint that nobody reads yet."""
     with tree.write(name) as file:
-        file.write(encoded(sums))
+        file.write(encoded(sums, owner))
+
+
+def owner_in(tree: Tree) -> Optional[Owner]:
+    """Whom the manifest of the checkpoint at ``tree`` names; None: nobody, or there is none. Raises OSError."""
+    try:
+        with tree.read(NAME) as file:
+            return ownership.of_manifest(file.read(_CHUNK))
+    except (FileNotFoundError, IsADirectoryError, LeadsOut):
+        return None
 
 
 def load(root: Path) -> Optional[Checksums]:
@@ -229,9 +242,12 @@ def _entry(s: Checksum) -> Dict[str, Any]:
     return {"size": s.size} if s.crcs is None else {"size": s.size, "crc32": [f"{crc:08x}" for crc in s.crcs]}
 
 
-def encoded(sums: Checksums) -> bytes:
+def encoded(sums: Checksums, owner: Optional[Owner] = None) -> bytes:
     """The content of a manifest."""
-    content = {"version": 1, "block": BLOCK, "files": {path: _entry(s) for path, s in sorted(sums.items())}}
+    content: Dict[str, Any] = {"version": 1, "block": BLOCK}
+    if owner is not None:
+        content["owner"] = owner.to_json()
+    content["files"] = {path: _entry(s) for path, s in sorted(sums.items())}
     return json.dumps({**content, _SUM: _sum(content)}).encode()
 
 

@@ -20,7 +20,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 from dethpc.errors import CheckpointDamaged, CheckpointError, CheckpointNotFound
 from dethpc.rundir.tree import Tree
 from dethpc.storage import globs as globs_
-from dethpc.storage import manifest
+from dethpc.storage import manifest, ownership
 from dethpc.storage.base import (
     CheckpointStore,
     Content,
@@ -33,6 +33,7 @@ from dethpc.storage.base import (
     is_name,
 )
 from dethpc.storage.driver import NO_PATIENCE, USUAL, Driver, StoreAway
+from dethpc.storage.ownership import Claim, Identity, Owner
 from dethpc.storage.staging import Staging
 from dethpc.storage.transfer import fetch, send
 
@@ -95,7 +96,8 @@ class _Bucket:
     def _leave_in_manifest(self, uuid: str, left: Mapping[str, int]) -> None:
         with contextlib.suppress(CheckpointError):  # one that cannot be read stays as it is
             sums = {path: s for path, s in self._existing(uuid).items() if path in left}
-            self._driver.replace(f"{uuid}/{manifest.NAME}", manifest.encoded(sums))
+            owner = ownership.of_manifest(self._manifest(uuid) or b"")
+            self._driver.replace(f"{uuid}/{manifest.NAME}", manifest.encoded(sums, owner))
 
     def _refuse_published(self, uuid: str, found: Mapping[str, Any]) -> None:
         """``found``: what is there under this name."""
@@ -185,6 +187,7 @@ class ObjectStore(_Bucket, CheckpointStore):
         files: Optional[Dict[str, int]] = None,
         *,
         defer_checksums: bool = False,
+        owner: Optional[Owner] = None,
     ) -> Dict[str, int]:
         check_name(uuid)
         sums = dict(safe or {})
@@ -194,7 +197,7 @@ class ObjectStore(_Bucket, CheckpointStore):
         with self._away_if_it_refuses_now():
             sums.update(self._send(uuid, self._staged(uuid), [p for p in manifest.files_of(listed) if p not in sums]))
             whole = {path: manifest.Checksum(0, ()) if path.endswith("/") else sums[path] for path in listed}
-            text = manifest.encoded(whole)
+            text = manifest.encoded(whole, owner or self.owner)
             self._count(uuid, whole, text)
             self._driver.replace(f"{uuid}/{manifest.NAME}", text, patience=self._patience)
         self._has_taken = True
@@ -295,8 +298,22 @@ class ObjectStore(_Bucket, CheckpointStore):
 
     # --- deleting -------------------------------------------------------------------------------------------------------
 
-    def delete(self, uuid: str, globs: Sequence[str] = ("**/*",)) -> Dict[str, int]:
+    def identity(self, uuid: str) -> Identity:
+        """An interrupted deletion has removed the manifest: what is left of it names the owner in its place."""
+        text = self._manifest(uuid)
+        if text is not None:
+            return Identity(True, True, ownership.of_manifest(text))
+        found = self._driver.list(uuid)
+        if _DELETED in found:
+            return Identity(True, True, ownership.of_manifest(self._driver.get(f"{uuid}/{_DELETED}")))
+        if _PARTIAL in found:  # somebody is bringing it, or died
+            return Identity(False)
+        return Identity(bool(found), _METADATA in found)
+
+    def delete(self, uuid: str, globs: Sequence[str] = ("**/*",), *, claim: Optional[Claim] = None) -> Dict[str, int]:
         """Of a whole checkpoint the manifest goes first: a reader sees it whole until it sees none."""
+        if claim is not None:
+            self.check_claim(uuid, claim)
         sizes = self._sizes(uuid)
         if sizes is None:
             if "**/*" in globs and _DELETED in (found := self._driver.list(uuid)):
@@ -304,7 +321,8 @@ class ObjectStore(_Bucket, CheckpointStore):
             return {}
         left = {} if "**/*" in globs else globs_.surviving(sizes, globs)
         if not left:
-            self._driver.put(f"{uuid}/{_DELETED}", b"")
+            owner = ownership.of_manifest(self._manifest(uuid) or b"")
+            self._driver.put(f"{uuid}/{_DELETED}", b"" if owner is None else manifest.encoded({}, owner))
             self._driver.remove([f"{uuid}/{manifest.NAME}"])
             self._remove(uuid, self._driver.list(uuid))
             return {}

@@ -10,13 +10,16 @@ import errno
 import os
 import time
 from pathlib import Path
-from typing import Any, ContextManager, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Sequence, TypeVar
 
 from dethpc.errors import CheckpointDamaged, CheckpointError, CheckpointNotFound
 from dethpc.rundir.tree import Tree, remove
 from dethpc.storage.base import CheckpointStore, Content, Held, PathLike, Selector
 from dethpc.storage.files import FileStore
 from dethpc.storage.manifest import Checksums, listing
+from dethpc.storage.ownership import Claim, Identity, Owner
+
+T = TypeVar("T")
 
 MOST_BYTES = 64 << 30
 """What the spool of an installation holds at most."""
@@ -86,8 +89,8 @@ class Spool:
         if held + size > MOST_BYTES or 2 * size > _free(str(self)):
             raise OSError(errno.ENOSPC, f"{self} has no room for {size} bytes more")
 
-    def forget(self, uuid: str) -> None:
-        self.store.delete(uuid)
+    def forget(self, uuid: str, claim: Optional[Claim] = None) -> None:
+        self.store.delete(uuid, claim=claim)
 
     def names(self) -> List[str]:
         """The checkpoints in it. Raises OSError."""
@@ -102,16 +105,15 @@ class Spool:
     def bring(self, uuid: str, store: CheckpointStore) -> None:
         """Move a checkpoint to its ``store``, which looks into no spool; it is in one of the two at any time. Doing it twice does
         no harm. Raises OSError and CheckpointError: CheckpointNotFound where it is in neither, or was deleted meanwhile."""
-        if _is_in(store, uuid):
+        owner = self.store.identity(uuid).owner
+        if self._is_in(store, uuid, owner):
             store.discard(uuid)  # what is left of the staging of one that died right after publishing
         else:
             try:
                 with self.held(uuid) as source, (source or self.store).restore(uuid) as folder:
                     store.stage(uuid)
                     brought = store.add(uuid, folder)
-                    if not self.has(uuid):
-                        raise CheckpointNotFound(uuid)
-                    store.publish(uuid, brought)
+                    self.publish_unless_deleted(uuid, store, lambda: store.publish(uuid, brought, owner=owner))
             except (OSError, CheckpointError):
                 if self.has(uuid):
                     raise
@@ -119,14 +121,30 @@ class Spool:
                 raise CheckpointNotFound(f"checkpoint {uuid} is not in {self}") from None
         self.forget(uuid)
 
+    def publish_unless_deleted(self, uuid: str, store: CheckpointStore, publish: Callable[[], T]) -> T:
+        """What ``publish`` returns, which publishes in ``store`` what is in the spool, too.
 
-def _is_in(store: CheckpointStore, uuid: str) -> bool:
-    """What is damaged there makes room for the copy that is whole."""
-    try:
-        return store.exists(uuid) and store.files(uuid) is not None
-    except CheckpointDamaged:
-        store.delete(uuid)
-        return False
+        A deletion takes it out of the spool first, and then out of the store. So what is gone from the spool by the time that it is
+        in the store has been deleted, and goes from there; and what is still in the spool then, the deletion finds in the store.
+        Raises CheckpointNotFound for one that was deleted, OSError.
+        """
+        if not self.has(uuid):
+            raise CheckpointNotFound(f"checkpoint {uuid} was deleted from {self}")
+        published = publish()
+        if not self.has(uuid):
+            store.delete(uuid)
+            raise CheckpointNotFound(f"checkpoint {uuid} was deleted from {self} on its way to {store}")
+        return published
+
+    def _is_in(self, store: CheckpointStore, uuid: str, owner: Optional[Owner]) -> bool:
+        """What is damaged there makes room for the copy that is whole. Raises CheckpointNotOwned where it is another's."""
+        if owner is not None:
+            store.check_claim(uuid, Claim(owner.cluster, owner.experiment))
+        try:
+            return store.exists(uuid) and store.files(uuid) is not None
+        except CheckpointDamaged:
+            store.delete(uuid)
+            return False
 
 
 class Spooled(CheckpointStore):
@@ -134,6 +152,7 @@ class Spooled(CheckpointStore):
 
     def __init__(self, store: CheckpointStore, spool: Spool) -> None:
         self.store, self.spool = store, spool
+        self.owner = store.owner
 
     def __str__(self) -> str:
         return str(self.store)
@@ -175,10 +194,14 @@ class Spooled(CheckpointStore):
         with self._of(uuid) as store:
             return store.surviving(uuid, globs)
 
-    def delete(self, uuid: str, globs: Sequence[str] = ("**/*",)) -> Dict[str, int]:
-        """In both places: a copy may be on its way, or arrive meanwhile."""
-        left = self.spool.store.delete(uuid, globs)
-        stored = self.store.delete(uuid, globs)
+    def identity(self, uuid: str) -> Identity:
+        spooled = self.spool.store.identity(uuid)
+        return spooled if spooled.exists else self.store.identity(uuid)
+
+    def delete(self, uuid: str, globs: Sequence[str] = ("**/*",), *, claim: Optional[Claim] = None) -> Dict[str, int]:
+        """In both places, in the spool first: whoever brings it from there looks there again when it has arrived."""
+        left = self.spool.store.delete(uuid, globs, claim=claim)
+        stored = self.store.delete(uuid, globs, claim=claim)
         return left or stored
 
     # --- what the store alone does
@@ -206,8 +229,9 @@ class Spooled(CheckpointStore):
         files: Optional[Dict[str, int]] = None,
         *,
         defer_checksums: bool = False,
+        owner: Optional[Owner] = None,
     ) -> Dict[str, int]:
-        return self.store.publish(uuid, safe, files, defer_checksums=defer_checksums)
+        return self.store.publish(uuid, safe, files, defer_checksums=defer_checksums, owner=owner)
 
     def discard(self, uuid: str) -> None:
         self.store.discard(uuid)

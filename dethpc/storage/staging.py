@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import time
 from pathlib import Path
-from typing import Optional
+from typing import List, Optional
 
 from dethpc.errors import CheckpointError
 from dethpc.rundir import scratch
@@ -16,7 +17,7 @@ from dethpc.storage.base import PathLike
 
 class Staging:
     """``disk``: a folder of this machine that all its processes of one job share; None: one in the temporary folder, of this user
-    alone."""
+    alone, which all processes of this user find again."""
 
     def __init__(self, disk: Optional[PathLike] = None) -> None:
         self._disk = None if disk is None else os.fspath(disk)
@@ -39,6 +40,24 @@ class Staging:
         folder = Path(tempfile.gettempdir(), f"dethpc-staging-{os.geteuid()}")
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
-        if not scratch.is_own(str(folder)):
-            raise CheckpointError(f"{folder} is not this user's alone: checkpoints cannot be staged there; set TMPDIR")
-        return folder
+        return folder if scratch.is_own(str(folder)) else _another(folder)
+
+
+def _another(taken: Path) -> Path:
+    """A folder of this user's alone in the place of one that another user has ``taken``: its name cannot be foreseen, and nobody
+    else can make one that is this user's, so that the first one of its kind is found again by all processes. Raises
+    CheckpointError."""
+
+    def own() -> List[str]:
+        names = (name for name in os.listdir(taken.parent) if name.startswith(f"{taken.name}-"))
+        return sorted(name for name in names if scratch.is_own(str(taken.with_name(name))))
+
+    try:
+        if not own():
+            tempfile.mkdtemp(prefix=f"{taken.name}-{time.time_ns():020d}-", dir=taken.parent)
+        return taken.with_name(own()[0])
+    except OSError as error:
+        raise CheckpointError(
+            f"{taken} is not this user's alone, and no other folder can be made beside it ({error.strerror}): checkpoints cannot "
+            "be staged there; set TMPDIR"
+        ) from error

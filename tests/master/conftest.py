@@ -33,6 +33,7 @@ from dethpc.master.http.app import create_app
 from dethpc.master.http.server import Server
 from dethpc.master.installation import cluster_id
 from dethpc.master.scheduler import find_scheduler
+from dethpc.rundir.files import write_json
 from dethpc.rundir.home import Home
 from dethpc.rundir.token import read as read_token
 from tests.waiting import LONG_ENOUGH, wait_until
@@ -162,6 +163,16 @@ class Served:
         """Rows that the engine's memory does not know: for what is read alone."""
         tasks = [task_of(row) for row in rows if isinstance(row, Trial)]
         self.daemon.store.commit([*rows, *tasks])
+        for run in (row for row in rows if isinstance(row, Checkpoint)):
+            self.prepared_before(run.run_id)
+
+    def prepared_before(self, run_id: str) -> None:
+        """The run was one of this home, of a release that wrote no owners into manifests."""
+        installation = self.daemon.installation
+        spec = installation.home.run(run_id).spec
+        spec.parent.mkdir(parents=True, exist_ok=True)
+        if not spec.exists():
+            write_json(spec, {"cluster_id": installation.cluster_id})
 
     def delete(self, experiment_id: int) -> None:
         """With its files, as the job on a compute node would remove them. No Slurm job is submitted here."""

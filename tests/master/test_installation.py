@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from dethpc.client import address
+from dethpc.config.site import SiteConfig
 from dethpc.errors import LeaseHeld, Refused
 from dethpc.master.durable.lease import Lease
-from dethpc.master.installation import cluster_id
+from dethpc.master.experiments.own_storage import own
+from dethpc.master.installation import Installation, cluster_id
 from dethpc.rundir.files import write_json
 from dethpc.rundir.home import Home
 
@@ -68,6 +70,62 @@ def test_a_copy_of_a_home_is_refused_while_the_original_is_there(home: Home, tmp
     with pytest.raises(LeaseHeld):
         Lease(home.master_file, known).take()
     assert cluster_id(home) == known
+    assert copy.originals == [home.root] and home.originals == []
+
+
+def test_a_copy_made_independent_stores_in_a_folder_of_its_own_and_reads_the_originals(
+    home: Home, tmp_path: Path
+) -> None:
+    """Whatever absolute paths its configurations and its site file have."""
+    cluster_id(home)
+    copies = [Home(shutil.copytree(home.root, tmp_path / "copy"))]
+    with pytest.raises(Refused) as refused:
+        cluster_id(copies[0])
+    os.system(str(refused.value).partition("another id: ")[2])  # noqa: S605
+    cluster_id(copies[0])
+    copies.append(Home(shutil.copytree(copies[0].root, tmp_path / "copy of copy")))
+    with pytest.raises(Refused) as refused:
+        cluster_id(copies[1])
+    os.system(str(refused.value).partition("another id: ")[2])  # noqa: S605
+    cluster_id(copies[1])
+    assert copies[1].originals == [copies[0].root, home.root]
+    section = {"type": "shared_fs", "host_path": str(home.root), "storage_path": "checkpoints", "save_trial_best": 3}
+    moved = own(section, copies[0], copies[0].originals)
+    assert moved == {
+        "type": "shared_fs",
+        "host_path": str(copies[0].checkpoints),
+        "read_from": [str(home.checkpoints)],
+        "save_trial_best": 3,
+    }
+    again = own(moved, copies[1], copies[1].originals)
+    assert (again["host_path"], again["read_from"]) == (
+        str(copies[1].checkpoints),
+        [str(copies[0].checkpoints), str(home.checkpoints)],
+    )
+    assert own(moved, copies[0], copies[0].originals) == moved
+    for other in (
+        {"type": "shared_fs", "host_path": f"{home.root}-2/checkpoints"},
+        {"type": "s3", "bucket": "b"},
+        {"type": "directory", "container_path": str(home.checkpoints)},
+    ):
+        assert own(other, copies[0], copies[0].originals) == other
+    site = SiteConfig(checkpoint_storage={"type": "shared_fs", "host_path": str(home.checkpoints)})
+    placed = Installation(copies[0], site, "id", "local").checkpoint_storage
+    assert placed["host_path"] == str(copies[0].checkpoints) and placed["read_from"] == [str(home.checkpoints)]
+
+
+def test_a_copy_made_independent_as_an_earlier_release_said_knows_its_original(home: Home, tmp_path: Path) -> None:
+    known = cluster_id(home)
+    home.make()
+    run = home.run("1.1.1")
+    run.path.mkdir(parents=True)
+    write_json(run.spec, {"cluster_id": known, "master_file": str(home.master_file)})
+    copy = Home(shutil.copytree(home.root, tmp_path / "copy"))
+    copy.cluster_file.write_text('{"cluster_id": "11111111-2222-4333-8444-555555555555"}')
+    cluster_id(copy)
+    assert copy.originals == [home.root]
+    cluster_id(home)
+    assert home.originals == []
 
 
 def test_a_home_that_was_moved_or_is_reached_by_another_path_keeps_its_id(home: Home, tmp_path: Path) -> None:

@@ -13,8 +13,11 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import pytest
 
-from dethpc.errors import CheckpointDamaged, CheckpointError
+from dethpc.errors import CheckpointDamaged, CheckpointError, CheckpointNotOwned
 from dethpc.storage import CheckpointStore, manifest
+from dethpc.storage.ownership import UNKNOWN, Claim, Identity, Owner
+
+UUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 
 FILES: Dict[str, bytes] = {
     "weights.pt": b"w" * 1000,
@@ -125,6 +128,59 @@ class CheckpointStoreContract:
         raise NotImplementedError
 
     # --- one writer -----------------------------------------------------------------------------------------------------
+
+    def test_a_checkpoint_names_its_owner_who_alone_may_delete_it(self, store: CheckpointStore) -> None:
+        mine, others = Owner("cluster", "of-mine", 5, 7), Owner("cluster", "of-others", 6, 8)
+        store.owner = mine
+        with stored(store, UUID) as path:
+            fill(path)
+        assert self.elsewhere(store).identity(UUID) == Identity(True, True, mine)
+        foreign = [Claim("cluster", others.experiment, True), Claim("copy", mine.experiment, True), Claim("", "", True)]
+        for claim in foreign:
+            with pytest.raises(CheckpointNotOwned, match=f"{UUID}.*experiment 5 of cluster cluster"):
+                store.check_claim(UUID, claim)
+            for globs in (("**/*",), ("*.pt",)):
+                with pytest.raises(CheckpointNotOwned):
+                    store.delete(UUID, globs, claim=claim)
+        assert store.files(UUID) == LISTED
+        store.delete(UUID, ("*.pt",), claim=Claim("cluster", "of-mine"))
+        assert store.identity(UUID).owner == mine and "weights.pt" not in store.files(UUID)
+        store.delete(UUID, claim=Claim("cluster", "of-mine"))
+        assert not store.exists(UUID) and store.identity(UUID) == Identity(False)
+        store.delete(UUID, claim=foreign[0])  # what is not there is nobody's
+
+    def test_one_who_publishes_anothers_checkpoint_names_the_other(self, store: CheckpointStore) -> None:
+        other = Owner("cluster", "of-others", 6, 8)
+        store.owner = Owner("cluster", "of-mine", 5, 7)
+        store.stage(UUID)
+        store.publish(UUID, owner=other)
+        assert store.identity(UUID).owner == other
+
+    def test_what_names_nobody_is_deleted_by_who_is_known_to_have_published_it(self, store: CheckpointStore) -> None:
+        for name in (UUID, "thesis"):
+            with stored(store, name) as path:
+                fill(path)
+            assert store.identity(name) == Identity(True, True)
+            with pytest.raises(CheckpointNotOwned, match="names no experiment"):
+                store.delete(name, claim=Claim("cluster", "of-mine"))
+        store.delete(UUID, claim=Claim("cluster", "of-mine", published=True))
+        with pytest.raises(CheckpointNotOwned, match="names no experiment"):  # no release has ever called one so
+            store.delete("thesis", claim=Claim("cluster", "of-mine", published=True))
+        assert not store.exists(UUID) and store.files("thesis") == LISTED
+
+    def test_a_damaged_manifest_still_names_its_owner(self, store: CheckpointStore) -> None:
+        store.owner = Owner("cluster", "of-mine", 5, 7)
+        with stored(store, UUID) as path:
+            fill(path)
+        text = manifest.encoded({"w": manifest.Checksum(1, (2,))}, store.owner)
+        self.replace_manifest(store, UUID, text[:-20])
+        assert store.identity(UUID).owner == store.owner
+        unknown = [text.replace(b'"trial": 7', b'"trial": "7"'), text.replace(b"of-mine", b"of-m/ne")]
+        for wrong in (b"", b"{", *unknown):
+            self.replace_manifest(store, UUID, wrong)
+            assert store.identity(UUID) == Identity(True, True, UNKNOWN if wrong in unknown else None)
+            with pytest.raises(CheckpointNotOwned):
+                store.delete(UUID, claim=Claim("cluster", "of-mine", published=wrong in unknown))
 
     def test_what_was_stored_is_restored(self, store: CheckpointStore) -> None:
         with stored(store, "a1") as path:

@@ -21,11 +21,12 @@ from dethpc import storage
 from dethpc.errors import CheckpointDamaged, CheckpointError
 from dethpc.storage.base import CheckpointStore, Content, Held, PathLike, Selector
 from dethpc.storage.manifest import Checksum, Checksums, files_of, listing
+from dethpc.storage.ownership import Claim, Identity, Owner, from_json
 from tests.waiting import LONG_ENOUGH
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS objects (place TEXT, name TEXT, content BLOB, crc INTEGER, PRIMARY KEY (place, name));
-CREATE TABLE IF NOT EXISTS checkpoints (uuid TEXT PRIMARY KEY, files TEXT);
+CREATE TABLE IF NOT EXISTS checkpoints (uuid TEXT PRIMARY KEY, files TEXT, owner TEXT);
 """
 
 
@@ -69,13 +70,16 @@ class RemoteStore(CheckpointStore):
         files: Optional[Dict[str, int]] = None,
         *,
         defer_checksums: bool = False,
+        owner: Optional[Owner] = None,
     ) -> Dict[str, int]:
         staged, safe = self._staged(uuid), safe or {}
         listed = listing(staged) if files is None else files
         missing = [path for path in files_of(listed) if path not in safe]
         with self._talk() as server:
             try:
-                server.execute("INSERT INTO checkpoints VALUES (?, ?)", (uuid, json.dumps(listed)))
+                named = owner or self.owner
+                row = (uuid, json.dumps(listed), json.dumps(named and named.to_json()))
+                server.execute("INSERT INTO checkpoints VALUES (?, ?, ?)", row)
             except sqlite3.IntegrityError:
                 raise CheckpointError(f"checkpoint {uuid} exists already in {self}") from None
             self._insert(server, uuid, staged, missing)
@@ -168,7 +172,14 @@ class RemoteStore(CheckpointStore):
 
     # --- deleting -------------------------------------------------------------------------------------------------------
 
-    def delete(self, uuid: str, globs: Sequence[str] = ("**/*",)) -> Dict[str, int]:
+    def identity(self, uuid: str) -> Identity:
+        with self._talk() as server:
+            found = server.execute("SELECT owner FROM checkpoints WHERE uuid = ?", (uuid,)).fetchone()
+        return Identity(False) if found is None else Identity(True, True, from_json(json.loads(found[0])))
+
+    def delete(self, uuid: str, globs: Sequence[str] = ("**/*",), *, claim: Optional[Claim] = None) -> Dict[str, int]:
+        if claim is not None:
+            self.check_claim(uuid, claim)
         if self._listed(uuid) is None:
             return {}
         left = self.surviving(uuid, globs)

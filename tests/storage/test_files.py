@@ -17,12 +17,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dethpc.errors import CheckpointDamaged, CheckpointError, ConfigError
+from dethpc.errors import CheckpointDamaged, CheckpointError, CheckpointNotOwned, ConfigError
 from dethpc.storage import CheckpointStore, build, from_string, manifest
 from dethpc.storage.files import FileStore
+from dethpc.storage.ownership import Claim, Owner
 from tests.storage.contract import (
     FILES,
     LISTED,
+    UUID,
     CheckpointStoreContract,
     content_of,
     fill,
@@ -580,3 +582,35 @@ def test_a_file_system_without_links_keeps_both(two: FileStore, monkeypatch: pyt
     assert two.share("later", "earlier", ["moved", "sub/frozen"]) == 0
     with two.restore("later") as path:
         assert content_of(path) == LATER
+
+
+def test_what_is_not_there_is_read_from_earlier_folders_in_which_nothing_changes(tmp_path: Path) -> None:
+    """As the storage of a home that was copied: of the original it reads."""
+    old, new = FileStore(tmp_path / "old"), FileStore(tmp_path / "new", [tmp_path / "none", tmp_path / "old"])
+    old.owner, new.owner = Owner("old", "experiment"), Owner("new", "experiment")
+    for store, name in ((old, "a1"), (old, UUID), (new, "b1")):
+        with stored(store, name) as path:
+            fill(path)
+
+    def states() -> Dict[Path, Any]:
+        paths = sorted([tmp_path / "old", *(tmp_path / "old").rglob("*")])
+        return {path: (state := path.stat()) and (state.st_mtime_ns, state.st_mode, state.st_ino) for path in paths}
+
+    before = states()
+    assert new.exists("a1") and not new.exists("c1") and not old.exists("b1")
+    with new.restore("a1") as path:
+        assert path == tmp_path / "old" / "a1" and content_of(path) == FILES
+    new.download("a1", tmp_path / "got")
+    assert content_of(tmp_path / "got") == FILES and new.files("a1") == LISTED and new.metadata("a1") == {}
+    assert b"".join(next(iter(new.read("a1", "weights.pt".__eq__))).pieces) == FILES["weights.pt"]
+    assert new.identity(UUID).owner == old.owner and new.share("b1", "a1", ["weights.pt"]) == 0
+    with pytest.raises(CheckpointNotOwned, match="another cluster"):
+        new.delete(UUID, claim=Claim("new", "experiment", published=True))
+    assert new.delete("a1") == {} and new.delete(UUID, ["*.pt"]) == {}
+    new.discard("a1")
+    new.add_checksums("a1", ["weights.pt"])
+    assert {one.uuid for one in new.names()} == {"b1"}
+    assert states() == before
+    with stored(new, "a1") as path:  # the trial stores one of that name itself
+        fill(path)
+    assert new.identity("a1").owner == new.owner

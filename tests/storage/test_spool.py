@@ -12,8 +12,9 @@ import pytest
 from dethpc.errors import CheckpointDamaged, CheckpointNotFound
 from dethpc.storage import build, manifest
 from dethpc.storage.files import FileStore
+from dethpc.storage.ownership import Claim, Owner
 from dethpc.storage.spool import Spool, Spooled
-from tests.storage.contract import FILES, content_of, fill, whole_or_none
+from tests.storage.contract import FILES, content_of, fill, upload, whole_or_none
 from tests.storage.dying import died_at_each_step
 from tests.storage.servers import GCS, gcs_server
 
@@ -152,10 +153,10 @@ def test_what_is_brought_while_files_of_it_are_deleted_has_the_others_left(
     store = FileStore(tmp_path / "store")
     delete = spool.store.delete
 
-    def brought(*what: Any) -> Any:
+    def brought(*what: Any, **claim: Any) -> Any:
         monkeypatch.setattr(spool.store, "delete", delete)
         spool.bring("a1", store)
-        return delete(*what)
+        return delete(*what, **claim)
 
     monkeypatch.setattr(spool.store, "delete", brought)
     left = Spooled(store, spool).delete("a1", ["weights.pt"])
@@ -170,3 +171,73 @@ def test_a_damaged_copy_is_found_when_it_is_brought_and_stays(spool: Spool, tmp_
     with pytest.raises(CheckpointDamaged, match=r"weights\.pt is damaged"):
         spool.bring("a1", store)
     assert spool.has("a1") and not store.exists("a1") and not list(store.names())
+
+
+class _Steps:
+    """Calls ``first`` before step ``i`` of what is watched, and ``second`` before step ``j``: a call of one of its methods."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, i: int, j: int, first: Any, second: Any) -> None:
+        self.count, self._at = 0, {i: [first], j: [second]} if i != j else {i: [first, second]}
+        self._busy = False
+        self._monkeypatch = monkeypatch
+
+    def watch(self, target: Any, *names: str) -> None:
+        for name in names:
+            method = getattr(target, name)
+
+            def step(*args: Any, method: Any = method, **kwargs: Any) -> Any:
+                if not self._busy:
+                    self._busy = True
+                    for act in self._at.pop(self.count, []):
+                        act()
+                    self.count, self._busy = self.count + 1, False
+                return method(*args, **kwargs)
+
+            self._monkeypatch.setattr(target, name, step)
+
+    def end(self) -> bool:
+        """What has not happened does now. Whether nothing was left."""
+        left = [act for acts in self._at.values() for act in acts]
+        for act in left:
+            act()
+        return not left
+
+
+@pytest.mark.parametrize("way", ["bring", "publish_unless_deleted"])
+def test_what_is_deleted_at_any_step_of_its_upload_stays_nowhere(way: str, tmp_path: Path) -> None:
+    """A deletion removes it from the spool, and later from its store, while a live run brings it there."""
+    claim = Claim("cluster", "experiment")
+    steps = 0
+    pairs = [(i, j) for i in range(12) for j in range(i, 12)]
+    for n, (i, j) in enumerate(pairs):
+        fill(tmp_path / f"{n}" / "source")
+        spool = Spool(tmp_path / f"{n}" / "spool")
+        spool.store.owner = Owner("cluster", "experiment", 1, 1)
+        store = FileStore(tmp_path / f"{n}" / "store")
+        store.owner = spool.store.owner
+        spool.keep("a1", tmp_path / f"{n}" / "source")
+        with pytest.MonkeyPatch.context() as patch:
+            deleting = _Steps(
+                patch,
+                i,
+                j,
+                lambda spool=spool: spool.store.delete("a1", claim=claim),
+                lambda store=store: store.delete("a1", claim=claim),
+            )
+            deleting.watch(store, "exists", "stage", "add", "publish", "discard")
+            deleting.watch(spool, "has", "forget")
+            deleting.watch(spool.store, "identity")
+            try:
+                if way == "bring":
+                    spool.bring("a1", store)
+                else:
+                    upload_ = lambda store=store, n=n: upload(store, tmp_path / f"{n}" / "source", "a1")  # noqa: E731
+                    spool.publish_unless_deleted("a1", store, upload_)
+                    spool.forget("a1")
+            except CheckpointNotFound:
+                pass
+            steps = max(steps, deleting.count)
+            deleting.end()
+        assert not store.exists("a1") and not spool.has("a1"), (i, j)
+        assert not list(store.names()), (i, j)
+    assert steps >= 4

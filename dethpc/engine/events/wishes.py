@@ -243,8 +243,10 @@ class CollectGarbage:
 
 @dataclass(slots=True)
 class FilesRemoved:
-    """A task removed files. ``done``: by uuid the globs, and what it left of the checkpoint."""
+    """A task removed files. ``done``: by uuid the globs, and what it left of the checkpoint. ``refused``: of those among them that
+    are not their experiment's, why, in words."""
 
     checkpoints: Sequence[Checkpoint]
     done: Mapping[str, tuple[Sequence[str], dict[str, int]]]
     at: float
+    refused: Mapping[str, str] = field(default_factory=dict)

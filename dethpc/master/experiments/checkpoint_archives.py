@@ -14,10 +14,12 @@ from dethpc import storage
 from dethpc.domain.facts import Checkpoint
 from dethpc.domain.states import CheckpointState
 from dethpc.domain.trial_config import TrialConfig
-from dethpc.errors import CheckpointError, CheckpointNotFound, MasterError, NotFound, Refused
+from dethpc.errors import CheckpointError, CheckpointNotFound, CheckpointNotOwned, MasterError, NotFound, Refused
 from dethpc.master.experiments.sent import Sent
+from dethpc.master.http.auth import Forbidden
 from dethpc.rundir.home import Home
 from dethpc.storage.base import CheckpointStore, Content, Selector
+from dethpc.storage.ownership import Claim
 
 _log = logging.getLogger(__name__)
 
@@ -48,15 +50,22 @@ def kind_of(accept: str) -> str:
 
 
 def archive(
-    checkpoint: Checkpoint, config: dict[str, Any], home: Home, kind: str, selector: Selector | None = None
+    checkpoint: Checkpoint,
+    config: dict[str, Any],
+    home: Home,
+    kind: str,
+    selector: Selector | None = None,
+    claim: Claim | None = None,
 ) -> Iterator[bytes]:
-    """The archive, in pieces. A reader that gets no end has no archive. ``config``: the experiment's.
+    """The archive, in pieces. A reader that gets no end has no archive. ``config``: the experiment's. ``claim``: that of a run's
+    experiment, which is served its own checkpoints alone; None: the owner reads whatever is there.
 
     Raises Refused, NotFound, MasterError where the storage cannot be read, and CheckpointError, all before the first piece.
     """
-    files = _opened(
-        _place(checkpoint, TrialConfig.from_json(config).checkpoint_storage, home), checkpoint.uuid, selector
-    )
+    store = _place(checkpoint, TrialConfig.from_json(config).checkpoint_storage, home)
+    if claim is not None:
+        _check(store, checkpoint.uuid, claim)
+    files = _opened(store, checkpoint.uuid, selector)
     write = _zip if KINDS[kind] == "zip" else _tar
     return _pieces(checkpoint, files, write, zipped=KINDS[kind] == "tar.gz")
 
@@ -71,6 +80,15 @@ def _place(checkpoint: Checkpoint, configured: dict[str, Any], home: Home) -> Ch
             "its experiment: the master reads nothing there; copy it by hand"
         )
     return storage.build(configured, spool=home.spool)
+
+
+def _check(store: CheckpointStore, uuid: str, claim: Claim) -> None:
+    try:
+        store.check_claim(uuid, claim)
+    except CheckpointNotOwned as error:
+        raise Forbidden(f"{error}; a run's token reads its own experiment's checkpoints alone") from error
+    except OSError as error:
+        raise MasterError(f"the master cannot read {store}: {error}") from error
 
 
 def _opened(store: CheckpointStore, uuid: str, selector: Selector | None) -> Iterator[Content]:

@@ -18,22 +18,25 @@ from dethpc.domain.states import CheckpointState
 from dethpc.domain.trial_config import TrialConfig
 from dethpc.engine import events
 from dethpc.engine.garbage import EVERYTHING, without
-from dethpc.errors import CheckpointNotFound, MasterError, Refused
+from dethpc.errors import CheckpointNotFound, CheckpointNotOwned, MasterError, Refused
 from dethpc.master.durable.ledger import Ledger
+from dethpc.master.experiments.claims import Claims
 from dethpc.master.experiments.needed import needed_by_models, needed_by_rendered
 from dethpc.master.experiments.policy import Policies
 from dethpc.rundir.home import Home
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 from dethpc.storage import CheckpointStore
+from dethpc.storage.ownership import Claim
 
 
 class Checkpoints:
     """Every method may be called from any thread. Each raises NotFound, Refused, NotSupportedYet (for object stores). ``wake``:
     there are files for a task to remove."""
 
-    def __init__(self, ledger: Ledger, store: SqlStore, home: Home, wake: Callable[[], None]) -> None:
+    def __init__(self, ledger: Ledger, store: SqlStore, home: Home, cluster_id: str, wake: Callable[[], None]) -> None:
         self._ledger, self._store, self._home, self._wake = ledger, store, home, wake
+        self._cluster_id = cluster_id
         self.policies = Policies(ledger, store, home, wake)
 
     def change(self, uuids: Sequence[str], change: Callable[[Checkpoint], Checkpoint]) -> None:
@@ -65,9 +68,15 @@ class Checkpoints:
         with self._store.read() as connection:
             found = [queries.checkpoint(connection, uuid) for uuid in dict.fromkeys(uuids)]
             origins = queries.checkpoint_origins(connection, found)
+            ids = {c.experiment_id for c in found}
+            experiments = {id: queries.experiment(connection, id) for id in ids}
+        claims = Claims(self._home, self._cluster_id)
         sections = {c.uuid: TrialConfig.from_json(origins[c.uuid].config).checkpoint_storage for c in found}
         places = {c.uuid: _place(c, sections[c.uuid], self._home) for c in found}
-        after = {c.uuid: _left(places[c.uuid], c, globs) for c in found}
+        after = {
+            c.uuid: _left(places[c.uuid], c, globs, claims.of(experiments[c.experiment_id], c) if globs else None)
+            for c in found
+        }
         self.change(list(after), lambda checkpoint: _without(checkpoint, after[checkpoint.uuid], globs))
         if globs:
             self._wake()
@@ -83,18 +92,25 @@ def _place(checkpoint: Checkpoint, configured: dict[str, Any], home: Home) -> Ch
     return storage.build(configured, spool=home.spool)
 
 
-def _left(place: CheckpointStore, checkpoint: Checkpoint, globs: Sequence[str]) -> dict[str, int]:
-    """Raises Refused, MasterError and CheckpointError where it cannot be seen: what is not mounted here, or away, is not gone."""
+def _left(place: CheckpointStore, checkpoint: Checkpoint, globs: Sequence[str], claim: Claim | None) -> dict[str, int]:
+    """Raises Refused, MasterError and CheckpointError where it cannot be seen: what is not mounted here, or away, is not gone.
+    ``claim``: of who deletes; the task that deletes whole checkpoints compares it itself."""
     if EVERYTHING in globs:
         return {}
     waiting = checkpoint.removing.splitlines()  # what is going already is still there
     try:
+        if claim is not None:
+            place.check_claim(checkpoint.uuid, claim)
         left = place.surviving(checkpoint.uuid, globs)
         return (
             {path: left[path] for path in place.surviving(checkpoint.uuid, waiting) if path in left}
             if waiting
             else left
         )
+    except CheckpointNotOwned as error:
+        raise Refused(
+            f"{error}; its files are left in place: det checkpoint audit shows what to do with them"
+        ) from None
     except CheckpointNotFound:
         if not place.may_be_away and not os.path.isdir(str(place)):
             raise Refused(

@@ -46,7 +46,11 @@ def wanted(config: ExperimentConfig, owner: str, at: float) -> tuple[Run, Trial,
     source = config.searcher.source_checkpoint_uuid if isinstance(config.searcher, WarmStart) else None
     trial = Trial(0, 0, 0, first.hparams, seed, State.ACTIVE, at, search=first.search, source_checkpoint=source)
     effective = config.to_json()
-    experiment = Experiment(0, owner, effective, yaml.safe_dump(effective), State.ACTIVE, at, seed, queue_id="")
+    original, queue_id = (
+        yaml.safe_dump(effective),
+        str(uuid.uuid4()),
+    )  # its checkpoints name the experiment that it becomes
+    experiment = Experiment(0, owner, effective, original, State.ACTIVE, at, seed, queue_id=queue_id)
     return run, trial, experiment
 
 
@@ -72,7 +76,7 @@ def history(path: Path, live_jobs: set[str]) -> tuple[events.ImportRun, list[eve
         config=ExperimentConfig.from_json(spec.config),
         original_config=yaml.safe_dump(spec.config),
         context_sha256=spec.context_sha256,
-        queue_id=str(uuid.uuid4()),
+        queue_id=spec.queue_id or str(uuid.uuid4()),
         hparams=spec.hparams,
         search=dict(spec.search),
         seed=spec.trial_seed,

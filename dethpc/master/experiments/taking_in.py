@@ -7,9 +7,11 @@ next start.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
+import secrets
 import shutil
 import threading
 import time
@@ -18,7 +20,7 @@ import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from dethpc import storage
 from dethpc.config.experiment import ExperimentConfig
@@ -40,8 +42,12 @@ from dethpc.rundir.files import exists
 from dethpc.rundir.tree import remove
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
+from dethpc.storage.base import is_name
+from dethpc.storage.ownership import is_uuid
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _AT_ONCE = 2000
 """Metrics that are committed at once: others' wishes come in between."""
@@ -66,6 +72,7 @@ class Copies:
 
     def __init__(self, installation: Installation, ledger: Ledger, store: SqlStore) -> None:
         self.storage = installation.checkpoint_storage
+        self.cluster_id = installation.cluster_id
         self._home, self._ledger, self._store = installation.home, ledger, store
         self._one = threading.Lock()
 
@@ -81,15 +88,28 @@ class Copies:
                 row.uuid for row in queries.checkpoints_by_id(connection, [row.uuid for row in past.of(Checkpoint)])
             ]
 
-    def take_in(self, path: Path, owner: str, copied: Mapping[str, str]) -> Experiment:
-        """The experiment. ``copied``: the checkpoints whose files are in ``storage`` by now, and what they are called there.
+    def taken_in(self, path: Path) -> Experiment | None:
+        """The experiment that this archive has become here already, unless that was deleted. Raises Refused."""
+        key = _opened(path, content_key)
+        with self._store.read() as connection:
+            return queries.experiment_of_archive(connection, key)
+
+    def take_in(
+        self, path: Path, owner: str, copied: Mapping[str, str], queue_id: str = "", again: bool = False
+    ) -> Experiment:
+        """The experiment. ``copied``: the checkpoints whose files are in ``storage`` by now, and what they are called there; their
+        manifests name the experiment ``queue_id``. One that was taken in before is left as it is, unless ``again``.
 
         Raises Refused, ConfigError, ContextError, OSError; nothing is left then.
         """
+        queue_id = self._checked(queue_id)
         with self._one:
-            staged = self._home.copies / uuid.uuid4().hex
+            if not again and (before := self.taken_in(path)) is not None:
+                return before
+            # Two that are imported of one archive differ in what follows its key.
+            staged = self._home.copies / f"{_opened(path, content_key)}.{secrets.token_hex(4)}"
             try:
-                self._commit(path, staged, owner, copied)
+                self._commit(path, staged, owner, copied, queue_id)
             except BaseException:
                 remove(staged)
                 raise
@@ -97,13 +117,22 @@ class Copies:
             assert experiment is not None
             return experiment
 
-    def _commit(self, path: Path, staged: Path, owner: str, copied: Mapping[str, str]) -> None:
+    def _checked(self, queue_id: str) -> str:
+        """Raises Refused."""
+        if not queue_id:
+            return str(uuid.uuid4())
+        with self._store.read() as connection:
+            if not is_uuid(queue_id) or queue_id in queries.queue_ids(connection):
+                raise Refused(f"experimentUuid: found {queue_id!r}; allowed: a uuid that no experiment here has")
+        return queue_id
+
+    def _commit(self, path: Path, staged: Path, owner: str, copied: Mapping[str, str], queue_id: str) -> None:
         """Put the files beside the run directories, and the rows into the database. None of these is in memory afterwards: there
         may be a million."""
         found, known = self.look(path)
         self._stage(path, found, staged)
         past = _placed(found.past, self.storage, copied, known)
-        wish = events.TakeIn(past, owner, str(uuid.uuid4()), staged.name, time.time())
+        wish = events.TakeIn(past, owner, queue_id, staged.name, time.time())
 
         def checked() -> events.Event:
             if again := self._known(past):
@@ -197,7 +226,13 @@ def read(archive: zipfile.ZipFile) -> Found:
     return Found(about, past, sorted(uuids & {row.uuid for row in past.of(Checkpoint)}))
 
 
-def _opened(path: Path, take: Callable[[zipfile.ZipFile], Found]) -> Found:
+def content_key(archive: zipfile.ZipFile) -> str:
+    """What tells this archive from every other one: the same for each copy of it, whatever its name."""
+    members = [(info.filename, info.file_size, info.CRC) for info in archive.infolist()]
+    return hashlib.sha256(json.dumps(members).encode()).hexdigest()[:40]
+
+
+def _opened(path: Path, take: Callable[[zipfile.ZipFile], T]) -> T:
     try:
         with zipfile.ZipFile(path) as archive:
             return take(archive)
@@ -263,7 +298,7 @@ def _checked(past: Snapshot) -> Snapshot:
         len({(run.task_id, run.number) for run in past.of(Run)}) == len(past.of(Run)) == len(runs),
         all(runs.get(attempt.run_id) == attempt.task_id for attempt in past.of(Attempt)),
         all(tasks.get(runs.get(row.run_id, "")) == row.trial_id for row in past.of(Checkpoint)),
-        all(copies.checkpoint_file(f"checkpoints/{row.uuid}/x") for row in past.of(Checkpoint)),
+        all(is_name(row.uuid) for row in past.of(Checkpoint)),
         all(0 <= note.trial_index < len(trials) for note in past.of(SearchNote)),
     )  # fmt: skip
     if not all(whole):

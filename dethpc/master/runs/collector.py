@@ -182,7 +182,8 @@ class GarbageCollector:
         with self._store.read() as connection:
             rows = [row for row in queries.checkpoints_by_id(connection, uuids) if row.removing]
         done = {row.uuid: (found[row.uuid]["globs"], found[row.uuid]["left"]) for row in rows}
-        return events.FilesRemoved(rows, done, now)
+        refused = {row.uuid: plain_text(str(why)) for row in rows if (why := found[row.uuid].get("why"))}
+        return events.FilesRemoved(rows, done, now, refused)
 
     # --- the next task
 

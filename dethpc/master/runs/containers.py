@@ -107,6 +107,9 @@ class Inside:
             with contextlib.suppress(OSError):
                 os.makedirs(storage, exist_ok=True)
             yield Bind(storage, storage)
+            section = config.checkpoint_storage.model_dump(mode="json") if config.checkpoint_storage else {}
+            for folder in filter(os.path.isdir, section.get("read_from") or []):
+                yield Bind(folder, folder, True)
         links = dict(_in_workdir(config))
         for i, mount in enumerate(config.bind_mounts):
             target = f"{MOUNTS}/{i}" if i in links else posixpath.normpath(mount.container_path)

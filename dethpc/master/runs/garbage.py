@@ -14,13 +14,14 @@ from pathlib import Path
 
 from dethpc import storage
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.domain.facts import Experiment, Task, Trial
+from dethpc.domain.facts import Checkpoint, Experiment, Task, Trial
 from dethpc.domain.states import CheckpointState, State
 from dethpc.domain.trial_config import TrialConfig
 from dethpc.engine.jobs import ExperimentState
 from dethpc.errors import RunDirError
 from dethpc.exec.garbage import Bring, Garbage, Part
 from dethpc.master.durable import contexts, ids
+from dethpc.master.experiments.claims import Claims
 from dethpc.rundir.files import read_json, sealed, write_json
 from dethpc.rundir.home import Home
 from dethpc.rundir.layout import RunDir
@@ -55,7 +56,7 @@ def prepared(
     return job(f"delete experiment {experiment.row.id}", file, task.pool, own)
 
 
-def collected(home: Home, store: SqlStore, task: Task, file: Path) -> ExperimentConfig:
+def collected(home: Home, store: SqlStore, cluster_id: str, task: Task, file: Path) -> ExperimentConfig:
     """The same of a task that removes files of checkpoints: all that have come together for a pool by now."""
     pool = of_pool(task)
     with store.read() as connection:
@@ -64,6 +65,9 @@ def collected(home: Home, store: SqlStore, task: Task, file: Path) -> Experiment
         deletions = sorted(queries.ids_of_deletions(connection))
         spooled = queries.spooled(connection, names_of_spooled(home), pool)
         origins |= queries.checkpoint_origins(connection, spooled)
+        ids = {checkpoint.experiment_id for checkpoint in (*wanted, *spooled)}
+        experiments = {id: queries.experiment(connection, id) for id in ids}
+    claims = Claims(home, cluster_id)
     there = set(os.listdir(home.runs))
     parts: dict[str, Part] = {}
     bring: dict[str, Bring] = {}
@@ -88,6 +92,7 @@ def collected(home: Home, store: SqlStore, task: Task, file: Path) -> Experiment
         spool=str(home.spool),
         bring=[asdict(part) for part in bring.values()],
         forget=[checkpoint.uuid for checkpoint in spooled if checkpoint.state is CheckpointState.DELETED],
+        claims={row.uuid: list(claims.of(experiments[row.experiment_id], row)) for row in (*wanted, *spooled)},
     )
     write_json(file, sealed(garbage.to_json()), durable=False)
     return job(task.name, file, task.pool, task.config.get("sbatch_args") or [])
@@ -158,7 +163,12 @@ def _listed(home: Home, store: SqlStore, cluster_id: str, experiment: Experiment
 
     wanted = experiment.config.checkpoint_storage
     section = wanted.model_dump(mode="json") if wanted else {}
-    here = [checkpoint for checkpoint in found if not storage.elsewhere(checkpoint.storage, section)]
+    here = [
+        checkpoint
+        for checkpoint in found
+        if not storage.elsewhere(checkpoint.storage, section) and _may_have_files(row, checkpoint)
+    ]
+    claims = Claims(home, cluster_id)
     complete = any(checkpoint.state is CheckpointState.COMPLETED for checkpoint in here)
     own = {checkpoint.uuid for checkpoint in found}
     return Garbage(
@@ -174,7 +184,14 @@ def _listed(home: Home, store: SqlStore, cluster_id: str, experiment: Experiment
         spool=str(home.spool),
         # Those, too, that wait for a storage which training code chose: nobody else could end their waiting any more.
         forget=[uuid for uuid in names_of_spooled(home) if uuid in own],
+        claims={checkpoint.uuid: list(claims.of(row, checkpoint)) for checkpoint in found},
     )
+
+
+def _may_have_files(experiment: Experiment, checkpoint: Checkpoint) -> bool:
+    """Not what an archive had no files of: those stayed where they were, under that name."""
+    copied = checkpoint.state is not CheckpointState.DELETED or bool(checkpoint.removing)
+    return copied or not experiment.imported_run
 
 
 def _empty_context(home: Home) -> str:

@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dethpc import storage
 from dethpc.config.environment import without_registry_auth
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import SiteConfig
-from dethpc.domain.facts import Experiment, Run, Trial
+from dethpc.domain.facts import Checkpoint, Experiment, Run, Trial
 from dethpc.domain.ids import job_name, plain_title
 from dethpc.domain.log_policies import Noted
 from dethpc.domain.ports import JobRequest
@@ -111,7 +112,7 @@ class JobBuilder:
         run_dir.make()
         file = run_dir.path / garbage.LISTED
         if experiment is None:
-            config = garbage.collected(self._home, self._store, task, file)
+            config = garbage.collected(self._home, self._store, self._cluster_id, task, file)
         else:
             config = garbage.prepared(self._home, self._store, self._cluster_id, experiment, task, file)
         return self.write(run, *garbage.stand_ins(self._home, task, config), config, token)
@@ -200,7 +201,7 @@ class JobBuilder:
     def _spec(
         self, run: Run, trial: Trial, experiment: Experiment, config: ExperimentConfig, found: Shape, token: str
     ) -> Spec:
-        storage = config.checkpoint_storage.model_dump(mode="json") if config.checkpoint_storage else {}
+        section = config.checkpoint_storage.model_dump(mode="json") if config.checkpoint_storage else {}
         return Spec(
             cluster_id=self._cluster_id,
             cluster_name=self._site.cluster_name,
@@ -223,15 +224,16 @@ class JobBuilder:
             slots_per_node=found.slots_per_node,
             slot_type=found.slot_type,
             queue_id=experiment.queue_id,
+            owned=bool(experiment.queue_id),
             latest_checkpoint=trial.latest_checkpoint or trial.source_checkpoint,
             steps_completed=trial.steps_completed if trial.latest_checkpoint else 0,
-            checkpoints=self._checkpoints(trial, storage),
+            checkpoints=self._checkpoints(trial, section),
             source_checkpoint=trial.source_checkpoint,
             restarts=trial.restarts,
             owner=experiment.owner,
             environment=config.environment.variables(found.slot_type),
             harness=str(self._harness),
-            checkpoint_storage=storage,
+            checkpoint_storage=section,
             search=trial.search,
             venv=str(self._venv(run, experiment)) if config.environment.venv else "",
             venv_at_need="" if config.environment.venv else str(self._venv(run, experiment)),
@@ -242,14 +244,14 @@ class JobBuilder:
         """The experiment's; of a run that belongs to none, its own."""
         return self._home.venv(experiment.id) if experiment.id else self._home.run(run.id).path / "venv"
 
-    def _checkpoints(self, trial: Trial, storage: dict[str, Any]) -> list[dict[str, Any]]:
-        """What the trial can go on from, latest first, should the latest be missing."""
+    def _checkpoints(self, trial: Trial, section: dict[str, Any]) -> list[dict[str, Any]]:
+        """What the trial can go on from, latest first, should the latest be missing. ``section``: its checkpoint storage."""
         known = list(self._ledger.state.checkpoints.get(trial.id, {}).values())
         left = usable(self._ledger.state, trial, known)
         from_latest = itertools.dropwhile(lambda checkpoint: checkpoint.uuid != trial.latest_checkpoint, left)
         return [
             {"uuid": c.uuid, "steps_completed": c.steps_completed}
-            | ({"storage": c.storage} if c.storage and c.storage != storage else {})
+            | ({"storage": c.storage} if c.storage and c.storage != section and not _reads(section, c) else {})
             for c in itertools.islice(from_latest, MOST_CHECKPOINTS)
         ]
 
@@ -271,6 +273,11 @@ class JobBuilder:
                 f"its log policies exclude {', '.join(refused)}, and pool {pool} has too few other nodes for {asked}"
             )
         return nodes.left_out(off, members, asked, refused)
+
+
+def _reads(section: dict[str, Any], checkpoint: Checkpoint) -> bool:
+    """Whether the storage looks for the checkpoint itself where that was stored before it."""
+    return bool(section.get("read_from")) and not storage.elsewhere(checkpoint.storage, section)
 
 
 def checkpoint_cost(taken: Sequence[float]) -> float:

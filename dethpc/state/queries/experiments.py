@@ -82,6 +82,14 @@ def experiment_of_external_id(connection: Connection, external_id: str) -> Exper
     return None if row is None else Experiment(*row)
 
 
+def experiment_of_archive(connection: Connection, key: str) -> Experiment | None:
+    """The last one that was taken in from the archive with this key, and that was not deleted."""
+    kept = [state for state in State if state.keeps_files]
+    wanted = (_experiment.imported_run.startswith(f"{key}.", autoescape=True), _experiment.state.in_(kept))
+    row = connection.execute(rows.query(Experiment, *wanted).order_by(_experiment.id.desc()).limit(1)).first()
+    return None if row is None else Experiment(*row)
+
+
 def experiment_of_copy(connection: Connection, token: str) -> Experiment | None:
     """The one that was made of the archive with this token."""
     row = connection.execute(rows.query(Experiment, _experiment.imported_run == token)).first()
@@ -99,6 +107,10 @@ def experiments_that_configure(connection: Connection, field: str) -> dict[int, 
     mentions = cast(_experiment.config, String).contains(json.dumps(field), autoescape=True)
     found = connection.execute(select(_experiment.id, _experiment.config).where(mentions))
     return {row.id: row.config for row in found}
+
+
+def all_experiments(connection: Connection) -> list[Experiment]:
+    return rows.read(connection, Experiment)
 
 
 def queue_ids(connection: Connection) -> set[str]:

@@ -12,16 +12,25 @@ from dethpc import storage as stores
 from dethpc.cli.checkpoint import download_checkpoint
 from dethpc.client import checkpoints
 from dethpc.domain.facts import Checkpoint as CheckpointRow
+from dethpc.domain.facts import Run
 from dethpc.domain.states import State
 from dethpc.errors import ConfigError, MasterError, NotFound, Refused
 from dethpc.experimental.checkpoint import Checkpoint
+from dethpc.master.http.auth import mint_run_token
 from dethpc.master.runs.collector import REST
+from dethpc.rundir.files import write_json
 from dethpc.storage.files import FileStore
+from dethpc.storage.ownership import Owner
 from tests.master.conftest import CONFIG, T0, Published, Served, experiment, trained, trial, uuid_of
 from tests.storage import remote
 from tests.storage.contract import stored
 
 FIRST, SECOND = uuid_of(1, 2), uuid_of(1, 4)
+QUEUE = "6d0e4c3c-6f5e-4a6e-9d0c-0b7a3c1f2e11"
+
+
+def section_of(place: FileStore) -> dict[str, str]:
+    return {"type": "shared_fs", "host_path": str(place)}
 
 
 @pytest.fixture
@@ -181,3 +190,51 @@ def test_files_of_a_store_that_is_no_folder_are_deleted(
     served.collect()
     assert store.files(FIRST) == {"metadata.json": 2} and not store.exists(SECOND)
     assert checkpoints.get(served.session, FIRST)["resources"] == {"metadata.json": "2"}
+
+
+def test_a_runs_token_is_served_what_is_its_experiments_and_nothing_else(
+    served: Served, storage: FileStore, tmp_path: Path
+) -> None:
+    """Whatever its journal has called a checkpoint: a folder of that name proves nothing."""
+    rows = {row.uuid: row for row in trained(trial(1)) if isinstance(row, CheckpointRow)}
+    thesis, anothers, own = "thesis", uuid_of(9, 2), uuid_of(1, 8)
+    (Path(str(storage)) / thesis).mkdir()
+    (Path(str(storage)) / thesis / "thesis.tex").write_text("...")
+    cluster = served.daemon.installation.cluster_id
+    for name, owner in ((anothers, Owner(cluster, "of-another", 9, 9)), (own, Owner(cluster, QUEUE, 1, 1))):
+        (storage.stage(name) / "weights.pt").write_bytes(b"w")
+        storage.publish(name, owner=owner)
+    row = experiment(
+        1, config={**CONFIG, "checkpoint_storage": section_of(storage)}, owner=served.owner, queue_id=QUEUE
+    )
+    served.put([row, *(replace(rows[FIRST], uuid=n, seq=90 + i) for i, n in enumerate((thesis, anothers, own)))])
+    run = next(row for row in trained(trial(1)) if isinstance(row, Run))
+    by_run = served.as_run(run, mint_run_token(run.id)[0])
+    assert b"".join(checkpoints.archive(by_run, FIRST)) and b"".join(checkpoints.archive(by_run, own))
+    for name, why in ((thesis, "not a checkpoint"), (anothers, "another experiment of this cluster")):
+        with pytest.raises(MasterError, match=why):
+            b"".join(checkpoints.archive(by_run, name))
+        assert b"".join(checkpoints.archive(served.session, name))  # the owner reads whatever is there
+        with pytest.raises(Refused, match=f"{why}.*left in place"):
+            checkpoints.remove_files(served.session, [name], ["*.tex", "*.pt"])
+    checkpoints.delete(served.session, [thesis, anothers, own, FIRST])
+    served.collect()
+    names = {path.name for path in Path(str(storage)).iterdir()}
+    assert names == {thesis, anothers, SECOND} and (Path(str(storage)) / thesis / "thesis.tex").exists()
+    found = checkpoints.get(served.session, anothers)
+    assert found["state"] == "STATE_DELETED" and "left in place" in found["reason"]
+    served.delete(1)
+    assert {path.name for path in Path(str(storage)).iterdir()} == {thesis, anothers}
+
+
+def test_a_run_whose_checkpoints_name_it_cannot_claim_one_that_names_nobody(served: Served, storage: FileStore) -> None:
+    run = next(row for row in trained(trial(1)) if isinstance(row, Run))
+    home, cluster = served.daemon.installation.home, served.daemon.installation.cluster_id
+    for spec in ({"cluster_id": cluster, "owned": True}, {"cluster_id": "of a home that this one is a copy of"}):
+        write_json(home.run(run.id).spec, spec)
+        with pytest.raises(Refused, match="names no experiment, and no run of this experiment is known"):
+            checkpoints.remove_files(served.session, [FIRST], ["*.pt"])
+    home.run(run.id).spec.unlink()
+    checkpoints.delete(served.session, [FIRST])
+    served.collect()
+    assert storage.exists(FIRST) and "left in place" in checkpoints.get(served.session, FIRST)["reason"]

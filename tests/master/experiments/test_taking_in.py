@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import uuid as uuids
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +17,7 @@ from dethpc.cli import archives as client
 from dethpc.domain import copies
 from dethpc.domain.facts import Attempt, Checkpoint, Run
 from dethpc.domain.reports import Report
-from dethpc.domain.states import RunState, State
+from dethpc.domain.states import CheckpointState, RunState, State
 from dethpc.engine.fold import fold
 from dethpc.errors import CheckpointError, Refused
 from dethpc.master.durable.recreate import recreate
@@ -24,6 +26,8 @@ from dethpc.rundir.journal import from_line as from_journal_line
 from dethpc.rundir.journal import to_line as to_journal_line
 from dethpc.searcher.methods import build as build_searcher
 from dethpc.state import open_store, queries
+from dethpc.storage.files import FileStore
+from dethpc.storage.ownership import Owner
 from tests.master.conftest import CONFIG, Served, experiment, run_of, trained, trial, uuid_of
 from tests.state.reading import metrics
 
@@ -296,3 +300,127 @@ def test_an_answer_that_breaks_off_is_no_archive(
     with pytest.raises(Refused, match="was cut off"):
         client.export(served.session, 1, tmp_path / "x.zip", "none", quiet)
     assert list(tmp_path.glob("*.zip")) == []
+
+
+def _without_checkpoints(served: Served, target: Path) -> Path:
+    client.export(served.session, 1, target, "none", quiet)
+    return target
+
+
+def _hostile(served: Served, archive: Path, target: Path, names: dict[str, str]) -> Path:
+    """The archive with other names of checkpoints."""
+    fields = ("uuid", "resumed_from", "latest_checkpoint", "source_checkpoint")
+
+    def renamed(line: bytes) -> bytes:
+        row = from_line(line)[2]
+        found = {name: names[value] for name in fields if (value := getattr(row, name, None)) in names}
+        return to_line(replace(row, **found)).encode()
+
+    with zipfile.ZipFile(archive) as source, zipfile.ZipFile(target, "w") as file:
+        for info in source.infolist():
+            content = source.read(info)
+            if info.filename == copies.ROWS:
+                content = b"".join(map(renamed, content.splitlines(keepends=True)))
+            file.writestr(info, content)
+    return target
+
+
+def test_deleting_a_copy_removes_no_files_that_were_not_copied_with_it(
+    served: Served, archive: Path, tmp_path: Path
+) -> None:
+    """Two installations may use one storage: what an archive had no files of is the original's there, whose rows are gone here as
+    they are nowhere in the other's database."""
+    home = served.daemon.installation.home
+    names = {uuid_of(trial_id, steps): str(uuids.uuid4()) for trial_id in (1, 2) for steps in (2, 4)}
+    owned, *of_before = names.values()
+    store = FileStore(home.checkpoints)
+    for name, owner in ((owned, Owner("the-original", "u", 5, 6)), *((name, None) for name in of_before)):
+        (store.stage(name) / "weights.pt").write_bytes(b"w")
+        store.publish(name, owner=owner)
+    plain = _without_checkpoints(served, tmp_path / "plain.zip")
+    copy = take_in(served, _hostile(served, plain, tmp_path / "elsewhere.zip", names))
+    with served.daemon.store.read() as connection:
+        known = queries.checkpoints_of_experiment(connection, copy)
+    assert {row.uuid for row in known} == set(names.values())
+    assert all(row.state is CheckpointState.DELETED for row in known)
+    files = {path.name for path in home.checkpoints.iterdir()}
+    served.delete(copy)
+    assert {path.name for path in home.checkpoints.iterdir()} == files >= set(names.values())
+
+
+def test_an_archive_that_calls_its_checkpoints_as_folders_are_called_deletes_none(
+    served: Served, archive: Path, tmp_path: Path
+) -> None:
+    home = served.daemon.installation.home
+    store = FileStore(home.checkpoints)
+    others = str(uuids.uuid4())
+    (store.stage(others) / "weights.pt").write_bytes(b"w")
+    store.publish(others, owner=Owner("another", "cluster", 5, 6))
+    (home.checkpoints / "thesis").mkdir()
+    (home.checkpoints / "thesis" / "thesis.tex").write_text("...")
+    names = {uuid_of(1, 2): "thesis", uuid_of(2, 2): others}
+    copy = take_in(served, _hostile(served, archive, tmp_path / "hostile.zip", names))
+    with served.daemon.store.read() as connection:
+        rows = {row.uuid: row for row in queries.checkpoints_of_experiment(connection, copy)}
+    assert {"thesis", others} <= rows.keys()
+    served.daemon.store.commit([replace(rows[name], state=CheckpointState.COMPLETED) for name in ("thesis", others)])
+    served.delete(copy)
+    left = {path.name for path in home.checkpoints.iterdir()}
+    assert {"thesis", others} <= left and not left & (rows.keys() - {"thesis", others} - {uuid_of(1, 4), uuid_of(2, 4)})
+    for name in ("..", ".", "/etc", "a/b", "../runs"):
+        with pytest.raises(Refused):
+            take_in(served, _hostile(served, archive, tmp_path / "outside.zip", {uuid_of(1, 2): name}))
+
+
+def test_the_files_of_a_copy_name_the_copy_and_go_with_it(served: Served, archive: Path) -> None:
+    copy = take_in(served, archive)
+    home, cluster = served.daemon.installation.home, served.daemon.installation.cluster_id
+    with served.daemon.store.read() as connection:
+        row = queries.experiment(connection, copy)
+        own = [
+            each.uuid
+            for each in queries.checkpoints_of_experiment(connection, copy)
+            if each.state is CheckpointState.COMPLETED
+        ]
+    owners = {FileStore(home.checkpoints).identity(uuid).owner for uuid in own}
+    assert owners == {Owner(cluster, row.queue_id)} and len(own) == 2
+    before = {path.name for path in home.checkpoints.iterdir()}
+    served.delete(copy)
+    assert {path.name for path in home.checkpoints.iterdir()} == before - set(own)
+
+
+def test_an_archive_that_is_imported_twice_is_one_experiment_unless_asked_for_again(
+    served: Served, archive: Path, tmp_path: Path
+) -> None:
+    """A client that heard nothing of the first try does not know whether it was taken in."""
+    first = client.take_in(served.session, archive, quiet)
+    files = {path.name for path in served.daemon.installation.home.checkpoints.iterdir()}
+    renamed = Path(shutil.copy(archive, tmp_path / "renamed.zip"))
+    second = client.take_in(served.session, renamed, quiet)
+    assert second["experiment"]["id"] == first["experiment"]["id"] and second["before"] and not first["before"]
+    assert {path.name for path in served.daemon.installation.home.checkpoints.iterdir()} == files
+    other = take_in(served, _without_checkpoints(served, tmp_path / "other.zip"))
+    again = client.take_in(served.session, archive, quiet, again=True)
+    assert len({first["experiment"]["id"], other, again["experiment"]["id"]}) == 3 and not again["before"]
+    served.delete(again["experiment"]["id"])
+    third = client.take_in(served.session, archive, quiet)
+    assert third["before"] and third["experiment"]["id"] == first["experiment"]["id"]
+
+
+def test_of_two_clients_that_import_one_archive_at_once_the_later_leaves_nothing(
+    served: Served, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = served.daemon.installation.home
+    before = {path.name for path in home.checkpoints.iterdir()}
+    real, found = client.copies.take_in, []
+
+    def slower(session: Any, path: Path, copied: Any, uuid: str, again: bool = False) -> Any:
+        monkeypatch.setattr(client.copies, "take_in", real)
+        found.append(client.take_in(served.session, archive, quiet))
+        return real(session, path, copied, uuid, again)
+
+    monkeypatch.setattr(client.copies, "take_in", slower)
+    later = client.take_in(served.session, archive, quiet)
+    assert later["before"] and later["experiment"]["id"] == found[0]["experiment"]["id"]
+    assert len({path.name for path in home.checkpoints.iterdir()} - before) == 2
+    assert client.copies.look(served.session, archive)["takenIn"] == found[0]["experiment"]["id"]

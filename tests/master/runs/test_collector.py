@@ -28,6 +28,7 @@ from dethpc.rundir.files import write_json
 from dethpc.state import queries, rows
 from dethpc.storage import build
 from dethpc.storage.files import FileStore
+from dethpc.storage.ownership import Owner
 from tests.master.conftest import CONFIG, T0, Published, Served, experiment, trained, trial, uuid_of
 from tests.storage.contract import stored
 from tests.storage.servers import Azure, azure_server
@@ -296,16 +297,17 @@ def test_policies_of_experiments_that_ended_long_ago_are_followed_when_asked(
 
 def test_files_removed_by_globs_leave_a_checkpoint_that_can_be_read(served: Served, storage: FileStore) -> None:
     uuid, other = ended(served, storage, collect=False)
-    with stored(storage, "mixed") as path:
+    mixed = uuid_of(1, 6)
+    with stored(storage, mixed) as path:
         (path / "weights.pt").write_bytes(b"w" * 10)
         (path / "optimizer.pt").write_bytes(b"o" * 20)
     row = next(row for row in trained(trial(1)) if isinstance(row, Checkpoint))
-    served.put([replace(row, uuid="mixed", seq=50, resources={"weights.pt": 10, "optimizer.pt": 20})])
-    checkpoints.remove_files(served.session, ["mixed"], ["opt*"])
+    served.put([replace(row, uuid=mixed, seq=50, resources={"weights.pt": 10, "optimizer.pt": 20})])
+    checkpoints.remove_files(served.session, [mixed], ["opt*"])
     served.collect()
-    found = checkpoints.get(served.session, "mixed")
+    found = checkpoints.get(served.session, mixed)
     assert (found["state"], found["resources"]) == ("STATE_PARTIALLY_DELETED", {"weights.pt": "10"})
-    with storage.restore("mixed") as path:  # its checksums are compared
+    with storage.restore(mixed) as path:  # its checksums are compared
         assert sorted(each.name for each in path.iterdir() if not each.name.startswith(".")) == ["weights.pt"]
     assert states(served, uuid, other) == ["COMPLETED", "COMPLETED"]
 
@@ -347,9 +349,30 @@ def test_what_no_experiment_knows_is_named_verified_and_removed_when_asked(
         (path / "weights.pt").write_bytes(b"w")
     both = run.invoke(audit, [str(folder), str(other), "--older-than", "0"]).output
     assert f"3 checkpoints in {folder} that" in both and f"1 checkpoint in {other} that" in both
-    assert "Removed 4" in run.invoke(audit, [str(folder), str(other), "--older-than", "0", "--remove", "--yes"]).output
+    everywhere = [str(folder), str(other), "--older-than", "0", "--remove", "--unowned", "--yes"]
+    assert "Removed 4" in run.invoke(audit, everywhere).output
     assert not (other / "elsewhere").exists()
     assert sorted(path.name for path in folder.iterdir()) == sorted([known, deleted, "datasets"])
+
+
+def test_an_audit_says_whose_checkpoints_are_and_removes_its_own_clusters_alone(
+    served: Served, storage: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dethpc.cli.audit.connect", lambda: served.session)
+    cluster = served.daemon.installation.cluster_id
+    for name, owner in (("mine", Owner(cluster, "u", 7, 9)), ("foreign", Owner("elsewhere", "u", 8, 9)), ("old", None)):
+        storage.stage(name)
+        storage.publish(name, owner=owner)
+    run, folder = CliRunner(), str(storage)
+    lines = run.invoke(audit, [folder, "--older-than", "0"]).output.splitlines()
+    whose = {line.split()[0]: line for line in lines if line.startswith(("mine", "foreign", "old"))}
+    assert "experiment 7 of this cluster" in whose["mine"] and "it does not say" in whose["old"]
+    assert "experiment 8 of cluster" in whose["foreign"]
+    done = run.invoke(audit, [folder, "--older-than", "0", "--remove", "--yes"])
+    assert "Removed 1" in done.output and "1 belong to another cluster" in done.output and "--unowned" in done.output
+    assert not storage.exists("mine") and storage.exists("foreign") and storage.exists("old")
+    run.invoke(audit, [folder, "--older-than", "0", "--remove", "--unowned", "--yes"])
+    assert storage.exists("foreign") and not storage.exists("old")
 
 
 def test_an_audit_says_which_folders_are_not_there(
@@ -411,5 +434,7 @@ def test_an_audit_takes_the_storage_of_a_configuration_with_its_keys_and_shows_n
     assert "which stands for a secret that was not shown" in said({**section, "connection_string": MASK})
     wrong = section["connection_string"].replace("AccountKey=", "AccountKey=AAAA")
     assert "azure://" in said({**section, "connection_string": wrong}) and wrong not in said(section)
-    assert "Removed 1" in said(section, "--remove", "--yes") and "0 checkpoints in azure://" in said(section)
+    assert "Removed 1" in said(section, "--remove", "--unowned", "--yes") and "0 checkpoints in azure://" in said(
+        section
+    )
     assert run.invoke(audit, []).exit_code == 2

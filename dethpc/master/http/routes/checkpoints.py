@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from dethpc.domain.reports import ReportKind
 from dethpc.errors import NotFound, Refused
 from dethpc.master.experiments import checkpoint_archives
+from dethpc.master.experiments.claims import Claims
 from dethpc.master.http.routes.access import (
     AnyPrincipal,
     Owner,
@@ -65,12 +66,15 @@ def archive(
         fact = queries.checkpoint(connection, uuid)
         may_see_experiment(who, fact.experiment_id)
         config = queries.checkpoint_origins(connection, [fact])[uuid].config
+        experiment = None if who.is_owner else queries.experiment(connection, fact.experiment_id)
+    claims = Claims(installation.home, installation.cluster_id)
+    claim = None if experiment is None else claims.of(experiment, fact)
     kind = checkpoint_archives.kind_of(accept)
 
     def wanted(name: str) -> bool:
         return name > after and (not path or globs.within(name, path))
 
-    pieces = checkpoint_archives.archive(fact, config, installation.home, kind, wanted)
+    pieces = checkpoint_archives.archive(fact, config, installation.home, kind, wanted, claim)
     name = f'attachment; filename="{uuid}.{checkpoint_archives.KINDS[kind]}"'
     return StreamingResponse(pieces, media_type=kind, headers={"Content-Disposition": name})
 

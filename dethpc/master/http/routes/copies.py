@@ -29,6 +29,7 @@ def export(experiment_id: int, store: TheStore, installation: TheInstallation, w
 def look(request: wire.LookRequest, copies: TheCopies, who: Owner) -> wire.Found:
     """What such a zip file holds; nothing changes."""
     found, known = copies.look(_path(request.archive))
+    before = copies.taken_in(_path(request.archive))
     row = found.past.of(Experiment)[0]
     return wire.Found(
         experiment_id=row.id,
@@ -37,16 +38,21 @@ def look(request: wire.LookRequest, copies: TheCopies, who: Owner) -> wire.Found
         trials=len(found.past.of(Trial)),
         checkpoints=found.uuids,
         known=known,
+        taken_in=None if before is None else before.id,
+        cluster_id=copies.cluster_id,
         checkpoint_storage=copies.storage,
     )
 
 
 @router.post("/import-archive")
 def take_in(request: wire.TakeInRequest, store: TheStore, copies: TheCopies, who: Owner) -> wire.TakenIn:
-    """Make an experiment of it."""
-    row = copies.take_in(_path(request.archive), who.owner, request.copied)
+    """Make an experiment of it, or say which one it is: a client that got no answer may ask again."""
+    path = _path(request.archive)
+    before = None if request.again else copies.taken_in(path)
+    row = before or copies.take_in(path, who.owner, request.copied, request.experiment_uuid, request.again)
+    is_another = before is not None or (bool(request.experiment_uuid) and row.queue_id != request.experiment_uuid)
     with store.read() as connection:
-        return wire.TakenIn(experiment=one(connection, row.id))
+        return wire.TakenIn(experiment=one(connection, row.id), before=is_another)
 
 
 def _path(text: str) -> Path:

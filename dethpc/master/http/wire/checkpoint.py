@@ -81,8 +81,17 @@ class Place(NamedTuple):
     def of(cls, storage: dict[str, Any], config: dict[str, Any]) -> Place:
         """Of those that training code put into ``storage`` ({}: into the experiment's own), by the experiment's configuration."""
         configured = TrialConfig.from_json(config).checkpoint_storage
-        told = {**config, "checkpoint_storage": storage} if storage else config
+        told = (
+            {**config, "checkpoint_storage": _without_read_from(storage or configured)}
+            if storage or configured
+            else config
+        )
         return cls(storage_id(storage or configured), elsewhere(storage, configured), Shown.of(told))
+
+
+def _without_read_from(section: dict[str, Any]) -> dict[str, Any]:
+    """Published clients take no field that they do not know, to read where the section says."""
+    return {name: value for name, value in section.items() if name != "read_from"}
 
 
 def listed(found: Sequence[facts.Checkpoint], origins: Mapping[str, CheckpointOrigin]) -> list[Checkpoint]:
