@@ -130,8 +130,11 @@ def state(value: Optional[str]) -> str:
 
 def standing(noun: dict[str, Any]) -> str:
     """The state of an experiment or a trial, and what it still holds: ``PAUSED (stopping, holds 2 slots)`` while its job saves a
-    last checkpoint."""
+    last checkpoint; ``SUSPENDED`` while the scheduler lets none of its jobs get on."""
     word, still = state(noun.get("state")), holding(noun)
+    if word == "RUNNING" and (jobs := noun.get("suspendedJobs") or int(bool(noun.get("suspended")))):
+        running = noun.get("runningJobs") or 1
+        return "SUSPENDED" if jobs >= running else f"RUNNING ({jobs} of {running} jobs suspended)"
     return f"{word} ({still})" if still else word
 
 

@@ -39,6 +39,10 @@ class JobState(str, Enum):
         return self in (JobState.PENDING, JobState.RUNNING, JobState.COMPLETING)
 
 
+SUSPENDED = "Suspended"
+"""The reason of a job that is RUNNING, holds what it was given, and does not get on until the scheduler resumes it."""
+
+
 @dataclass(slots=True)
 class JobRequest:
     """A batch script to run. ``script`` already holds every directive; nothing else is passed on the command line."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from dethpc.domain.facts import Attempt, Row, Run
-from dethpc.domain.ports import JobState
+from dethpc.domain.ports import SUSPENDED, JobState
 from dethpc.domain.reports import NAMES_ONE, Report, fault
 from dethpc.domain.states import AttemptState, End, Intent, RunState
 from dethpc.engine import checkpoints, events, nodes
@@ -78,6 +78,8 @@ def job_seen(state: ClusterState, event: events.JobSeen) -> Decision:
         changed = replace(run, state=RunState.PENDING, scheduler_job_id=record.job_id, reason=record.reason)
     elif record.state is JobState.RUNNING and run.state is not RunState.RUNNING:
         changed = replace(run, scheduler_job_id=record.job_id, reason="", nodes=list(record.nodes) or run.nodes)
+    elif record.state is JobState.RUNNING and SUSPENDED in (record.reason, run.reason):
+        changed = replace(run, reason=record.reason)
     else:
         return Decision()
     return Decision() if changed == run else Decision([changed])

@@ -130,6 +130,18 @@ def refused(words: str) -> WaitReason:
     return WaitReason("refused", why, "nothing is lost: it is submitted again until it is taken")
 
 
+def suspended(job_id: str) -> WaitReason:
+    """Of a job that runs, and does not get on."""
+    why = (
+        f"the scheduler has suspended its job {job_id}, which keeps its nodes and its memory there and computes nothing"
+    )
+    remedy = (
+        "it goes on by itself when the scheduler resumes it: after the job that took its turn, or when an administrator says so "
+        "(scontrol resume); nothing is lost"
+    )
+    return WaitReason("Suspended", why, remedy)
+
+
 def for_first_trial(experiment: ExperimentState) -> WaitReason | None:
     """Why the other trials of the experiment wait for its first one; None when they do not."""
     if not experiment.held:

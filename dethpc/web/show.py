@@ -20,6 +20,7 @@ SYMBOLS = {
     "QUEUED": "◌",
     "ACTIVE": "▶",
     "PAUSED": "❙❙",
+    "SUSPENDED": "❙❙",
     "COMPLETED": "✓",
     "CANCELED": "⊘",
     "ERROR": "✕",
@@ -49,6 +50,17 @@ def state(value: str) -> Markup:
     return Markup('<span class="state {}"><span aria-hidden="true">{}</span> {}</span>').format(
         kind.lower().replace("_", "-"), symbol, words
     )
+
+
+def standing(noun: Mapping[str, Any]) -> Markup:
+    """The state of an experiment or a trial; whether the scheduler has suspended all or some of its jobs."""
+    name = plain_state(noun.get("state", ""))
+    jobs, running = noun.get("suspendedJobs") or int(bool(noun.get("suspended"))), noun.get("runningJobs") or 1
+    if name != "RUNNING" or not jobs:
+        return state(name)
+    if jobs >= running:
+        return state("SUSPENDED")
+    return state(name) + f" ({jobs} of {running} jobs suspended)"
 
 
 def moment(value: str | None) -> datetime.datetime | None:
@@ -160,6 +172,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "quoted": quoted,
     "short": short,
     "size": size,
+    "standing": standing,
     "state": state,
     "unmeasured": unmeasured,
     "values": values,

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from dethpc.deploy.slurm_dev import Cluster
-from tests.e2e.conftest import User, make_user, take_down
+from tests.e2e.conftest import SLEEPS, User, make_user, take_down
+from tests.waiting import wait_until
 
 BANNER = "NOTE: maintenance on Tuesday, 8:00-12:00; error: submission timed out for job 4711; try again later"
 COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "sacct", "scontrol", "scancel")
@@ -73,3 +74,29 @@ def test_a_script_that_prints_its_environment_matches_no_policy_by_it(on_slurm: 
     told = on_slurm.json("trial", "describe", str(trial["id"]))
     assert trial["restarts"] == 2 and told["trial"]["logPolicyMatched"] is None
     assert "shape mismatch" in on_slurm.log(experiment_id) and "exclude" not in told["trial"]["reason"]
+
+
+@pytest.mark.parametrize("word", ["suspend", "stop"])
+def test_a_job_that_an_admin_suspends_is_told_as_suspended_until_it_resumes(
+    slurm: Cluster, on_slurm: User, word: str
+) -> None:
+    on_slurm.write("context/train.py", SLEEPS)
+    experiment_id = on_slurm.create()
+    on_slurm.wait_state(experiment_id, "RUNNING")
+    (job,) = wait_until(lambda: on_slurm.runs_of(experiment_id))
+    suspend, resume = {
+        "suspend": (["scontrol", "suspend", job], ["scontrol", "resume", job]),
+        "stop": (["scancel", "--signal=STOP", job], ["scancel", "--signal=CONT", job]),
+    }[word]
+    wait_until(lambda: "RUNNING" in slurm.run("squeue", "-h", "-j", job, "-o", "%T"))
+    slurm.run(*suspend)
+    trial_id = str(on_slurm.trials(experiment_id)[0]["id"])
+    wait_until(lambda: "SUSPENDED" in on_slurm.det("experiment", "list"))
+    assert "SUSPENDED" in on_slurm.det("trial", "describe", trial_id)
+    described = on_slurm.det("experiment", "describe", str(experiment_id))
+    assert "SUSPENDED" in described and f"has suspended its job {job}" in described
+    slurm.run(*resume)
+    wait_until(lambda: "SUSPENDED" not in on_slurm.det("experiment", "list"))
+    assert "RUNNING" in on_slurm.det("experiment", "list")
+    assert "suspended" not in on_slurm.det("experiment", "describe", str(experiment_id))
+    on_slurm.det("experiment", "kill", str(experiment_id))

@@ -113,3 +113,19 @@ def test_scrubbing_keeps_the_way_to_the_cluster() -> None:
         "PATH": "p",
     }
     assert scrub(before) == {"SLURM_CONF": "c", "PATH": "p"}
+
+
+@pytest.mark.parametrize(
+    ("word", "reason", "told"),
+    [
+        ("SUSPENDED", "None", "Suspended"),
+        ("STOPPED", "None", "Suspended"),
+        ("RUNNING", "None", ""),
+        ("PENDING", "Priority", "Priority"),
+        ("PENDING", "None", ""),
+        ("SUSPENDED,COMPLETING", "None", ""),
+        ("CANCELLED", "Suspended", ""),
+    ],
+)
+def test_a_reason_belongs_to_a_job_that_waits_or_is_suspended(word: str, reason: str, told: str) -> None:
+    assert states.why(word, reason) == told

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Experiment, Run, Trial
+from dethpc.domain.ports import SUSPENDED
 from dethpc.domain.resource_request import ResourceRequest
 from dethpc.domain.states import Intent, RunState, State
 from dethpc.engine import ClusterState
@@ -16,7 +17,7 @@ from dethpc.engine.jobs import waits_for_searcher
 from dethpc.engine.trials import AWAY
 from dethpc.errors import SchedulerUnavailable
 from dethpc.insight.reasons import in_scheduler
-from dethpc.insight.waiting import PoolView, WaitReason, for_first_trial, in_queue, refused
+from dethpc.insight.waiting import PoolView, WaitReason, for_first_trial, in_queue, refused, suspended
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs.admission import Admission
 from dethpc.master.runs.cluster_view import ClusterView
@@ -100,6 +101,8 @@ class WaitExplainer:
                 yield trial, _without_run(trial, found)
             elif why := self._elsewhere.why(run):
                 yield trial, WaitReason("elsewhere", why, f"det master down, then det where its job runs; or {GIVE_UP}")
+            elif run.state is RunState.RUNNING and run.reason == SUSPENDED:
+                yield trial, suspended(run.scheduler_job_id or "")
             elif run.intent is not Intent.GO or run.state is RunState.RUNNING:
                 continue
             elif unavailable:

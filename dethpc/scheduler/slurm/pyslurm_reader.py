@@ -173,7 +173,7 @@ def _job_record(row: list[Any]) -> JobRecord:
         job_id=str(job_id),
         name=name,
         state=state,
-        reason=states.reason(why or "None") if pending else "",
+        reason=states.why(word, why or "None"),
         nodes=expand(hosts or ""),
         exit_code=None if state.live or signal else code,
         signal=None if state.live else signal or None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dethpc.domain.ports import JobState
+from dethpc.domain.ports import SUSPENDED, JobState
 
 _STATES = {
     **{state.value: state for state in JobState},
@@ -12,6 +12,8 @@ _STATES = {
     "REQUEUE_HOLD": JobState.PENDING,
     "RESV_DEL_HOLD": JobState.PENDING,
     "SPECIAL_EXIT": JobState.PENDING,
+    "SUSPENDED": JobState.RUNNING,
+    "STOPPED": JobState.RUNNING,  # by scancel --signal=STOP
     "REVOKED": JobState.CANCELLED,
     "LAUNCH_FAILED": JobState.BOOT_FAIL,
     "RECONFIG_FAIL": JobState.BOOT_FAIL,
@@ -56,3 +58,11 @@ def largest(size: str) -> int | None:
 def reason(word: str) -> str:
     """Why a job is pending, without Slurm's ways of saying nothing, and without blanks, as most of its commands spell it."""
     return "" if word in ("None", "N/A", "(null)") else word.replace(" ", "_")
+
+
+def why(word: str, pending_because: str) -> str:
+    """The reason of a job in the state of this word: why it is pending, or that it is suspended."""
+    words = word.upper().replace(",", " ").split() or [""]
+    if job_state(word) is JobState.PENDING:
+        return reason(pending_because)
+    return SUSPENDED if words[0] in ("SUSPENDED", "STOPPED") and job_state(word) is JobState.RUNNING else ""

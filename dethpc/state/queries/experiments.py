@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, String, bindparam, cast, func, literal, or_, select, type_coerce
+from sqlalchemy import ColumnElement, Connection, String, bindparam, case, cast, func, literal, or_, select, type_coerce
 
 from dethpc.domain.facts import IN_MEMORY, Attempt, Checkpoint, Experiment, Run, SearchNote, Task, Trial
-from dethpc.domain.ports import Snapshot
+from dethpc.domain.ports import SUSPENDED, Snapshot
 from dethpc.domain.states import RunState, State
 from dethpc.errors import NotFound
 from dethpc.state import rows
@@ -248,6 +248,7 @@ class ExperimentFigures:
     trials: int = 0
     running: int = 0  # runs that the scheduler runs now
     live: int = 0  # runs that have not ended
+    suspended: int = 0  # of these, those that it has suspended
     slots_running: int = 0
     slots_live: int = 0
     checkpoints: int = 0
@@ -271,12 +272,13 @@ def experiment_figures(
     ids = list(experiment_ids)
     for id, count in _NUMBERS_OF_TRIALS.rows(connection, ids=ids):
         figures[id].trials = count
-    for id, state, count, slots in _LIVE_RUNS.rows(connection, ids=ids):
+    for id, state, count, slots, suspended in _LIVE_RUNS.rows(connection, ids=ids):
         figures[id].live += count
         figures[id].slots_live += int(slots)
         if state is RunState.RUNNING:
             figures[id].running += count
             figures[id].slots_running += int(slots)
+            figures[id].suspended += int(suspended)
     for id, (count, size) in sizes_of_experiments(connection, experiment_ids).items():
         figures[id].checkpoints, figures[id].checkpoint_bytes = count, size
     for id, (trial_id, value) in best_trials(connection, experiment_ids).items():
@@ -291,7 +293,13 @@ def experiment_figures(
 
 _NUMBERS_OF_TRIALS = Selection(select(_experiment.id, _trials_of_experiment).where(_experiment.id.in_(among("ids"))))
 _LIVE_RUNS = Selection(
-    select(_run.experiment_id, _run.state, func.count(), func.sum(_run.slots))
+    select(
+        _run.experiment_id,
+        _run.state,
+        func.count(),
+        func.sum(_run.slots),
+        func.sum(case((_run.reason == SUSPENDED, 1), else_=0)),
+    )
     .where(_run.experiment_id.in_(among("ids")), _run.state.in_(_LIVE))
     .group_by(_run.experiment_id, _run.state)
 )

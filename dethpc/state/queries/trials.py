@@ -21,6 +21,7 @@ from sqlalchemy import (
 )
 
 from dethpc.domain.facts import Checkpoint, Experiment, Metric, Run, Task, Trial
+from dethpc.domain.ports import SUSPENDED
 from dethpc.domain.states import CheckpointState, RunState, State
 from dethpc.errors import NotFound
 from dethpc.state import rows
@@ -209,6 +210,7 @@ class TrialFigures:
     """What a trial's row does not say itself. ``summary``: group (as clients name it) -> metric -> its summary."""
 
     held_slots: int | None = None  # slots of the run that the scheduler runs now; None: it runs none
+    suspended: bool = False  # the scheduler has suspended its job
     checkpoints: int = 0
     checkpoint_bytes: int = 0
     best: Metric | None = None  # the validation with the best value of the searcher's metric
@@ -221,10 +223,11 @@ def trial_figures(connection: Connection, trials: Sequence[Trial]) -> dict[int, 
     """Figures of the trials of one page."""
     figures = {trial.id: TrialFigures() for trial in trials}
     ids = list(figures)
-    for id, slots, state in _RUNS.rows(connection, ids=ids):
+    for id, slots, state, reason in _RUNS.rows(connection, ids=ids):
         # Told here: a database that looks for the state first reads whatever runs, of all experiments.
         if state is RunState.RUNNING:
             figures[id].held_slots = slots + (figures[id].held_slots or 0)
+            figures[id].suspended = reason == SUSPENDED
     for row in _BEST.rows(connection, ids=ids):
         metric = Metric(*row)
         figures[metric.trial_id].best = metric
@@ -242,7 +245,9 @@ def trial_figures(connection: Connection, trials: Sequence[Trial]) -> dict[int, 
 
 
 _RUNS = Selection(
-    select(_task.trial_id, _run.slots, _run.state).where(_task.id == _run.task_id, _task.trial_id.in_(among("ids")))
+    select(_task.trial_id, _run.slots, _run.state, _run.reason).where(
+        _task.id == _run.task_id, _task.trial_id.in_(among("ids"))
+    )
 )
 _VALIDATION = and_(_metric.trial_id.in_(among("ids")), _metric.group == "validation")
 _BEST = Selection(

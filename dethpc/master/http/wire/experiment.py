@@ -82,6 +82,8 @@ class Experiment(Wire):
     reason: str  # ours: why it is in this state, in words
     warning: str  # ours: what its trials report that its search can do nothing with
     held_slots: int | None  # ours: slots that its jobs hold now, also while they stop; None: none runs
+    running_jobs: int = 0  # ours
+    suspended_jobs: int = 0  # ours: those of them that the scheduler has suspended
     labels: list[Told]
     config: MaskedConfig
     original_config: MaskedText
@@ -138,6 +140,8 @@ def _told(fact: facts.Experiment | ExperimentLine, figures: ExperimentFigures) -
         "reason": fact.reason,
         "warning": fact.warning,
         "held_slots": figures.held_slots,
+        "running_jobs": figures.running,
+        "suspended_jobs": figures.suspended,
     }
 
 

@@ -98,6 +98,7 @@ class Trial(Wire):
     warning: str  # ours: why its search can do nothing with what it reports
     image: str | None  # ours: digest of the image that its containers start from
     held_slots: int | None  # ours: slots that its job holds now, also while it stops; None: none runs
+    suspended: bool = False  # ours: the scheduler has suspended its job
 
     @classmethod
     def of(cls, fact: facts.Trial, figures: TrialFigures) -> Trial:
@@ -132,6 +133,7 @@ class Trial(Wire):
             warning=fact.warning,
             image=fact.image or None,
             held_slots=figures.held_slots,
+            suspended=figures.suspended,
         )
 
 
