@@ -167,7 +167,12 @@ def _warn_of_another_scheduler() -> None:
     from dethpc.client import home
     from dethpc.rundir.home import Home
 
-    if not named_master() and (words := serves.another(Home(home().absolute()).own_master(), os.environ)):
+    if named_master():
+        return
+    held = Home(home().absolute()).own_master()
+    if words := serves.another_cluster(held, os.environ):
+        raise errors.Refused(words)
+    if words := serves.another(held, os.environ):
         output.say(f"det: warning: {words}")
 
 

@@ -56,6 +56,7 @@ class Installation:
         told = {
             "kind": self.scheduler,
             "slurm_conf": os.environ.get("SLURM_CONF", "") if self.scheduler == "slurm" else "",
+            "slurm_clusters": os.environ.get("SLURM_CLUSTERS", "") if self.scheduler == "slurm" else "",
         }
         named = "DETHPC_SCHEDULER" if os.environ.get("DETHPC_SCHEDULER") else ""
         return {**told, "chosen": named or ("the site configuration" if self.site.scheduler != "auto" else "")}

@@ -89,6 +89,7 @@ def _check_conf() -> None:
 def _slurm(site: SiteConfig) -> Scheduler:
     """By its commands; read through pyslurm where that is installed, which means that it was built for this Slurm."""
     from dethpc.scheduler.slurm.commands import SlurmCommands
+    from dethpc.scheduler.slurm.environment import cluster
     from dethpc.scheduler.slurm.pools import SlurmPool
     from dethpc.scheduler.slurm.throttle import Throttle
 
@@ -111,7 +112,9 @@ def _slurm(site: SiteConfig) -> Scheduler:
     ]
     rate = site.limits.submit_per_second
     throttle = None if rate is None else Throttle(rate, site.limits.submit_burst)
-    if importlib.util.find_spec("pyslurm") is not None:
+    if importlib.util.find_spec("pyslurm") is not None and not cluster(
+        os.environ
+    ):  # it reads slurm.conf's cluster alone
         from dethpc.scheduler.slurm.pyslurm_reader import SlurmPyslurm
 
         return SlurmPyslurm(pools, throttle=throttle)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dethpc.cli.serves import another, scheduler
+from dethpc.cli.serves import another, another_cluster, scheduler
 
 DEV = {"scheduler": {"kind": "slurm", "slurm_conf": "/dev/slurm.conf", "chosen": ""}, "host": "login1"}
 HERE: dict[str, Any] = {"scheduler": {"kind": "local", "slurm_conf": "", "chosen": ""}, "host": "login1"}
@@ -39,3 +39,13 @@ def test_nothing_is_said_where_it_is_the_same_or_was_chosen(master: dict[str, An
 def test_the_scheduler_is_named() -> None:
     assert scheduler(DEV) == "Slurm (/dev/slurm.conf)"
     assert scheduler({}) == ""
+
+
+def test_an_experiment_goes_to_no_other_cluster_than_its_shell_chooses() -> None:
+    other = {**DEV, "scheduler": {**DEV["scheduler"], "slurm_clusters": "other"}}  # type: ignore[dict-item]
+    told = another_cluster(DEV, {"SLURM_CLUSTERS": "other"})
+    assert "chooses the cluster other (SLURM_CLUSTERS), and your master serves the cluster of its slurm.conf" in told
+    assert "serves the cluster other. To use dev" in another_cluster(other, {"SLURM_CLUSTERS": "dev"})
+    assert another_cluster(other, {"SLURM_CLUSTERS": "other"}) == another_cluster(other, {}) == ""
+    assert another_cluster(HERE, {"SLURM_CLUSTERS": "other"}) == ""
+    assert scheduler(other) == "Slurm (/dev/slurm.conf, cluster other)"

@@ -14,7 +14,7 @@ import pytest
 
 from dethpc.client import Session
 from dethpc.domain.ports import LEFT_ITS_ARRAY, ArrayRequest, JobRequest, JobState
-from dethpc.errors import Refused, SchedulerUnavailable, SubmitRejected, SubmitUncertain
+from dethpc.errors import ConfigError, Refused, SchedulerUnavailable, SubmitRejected, SubmitUncertain
 from dethpc.scheduler.slurm import commands, rows
 from dethpc.scheduler.slurm.answers import FIELD
 from dethpc.scheduler.slurm.commands import SlurmCommands
@@ -299,3 +299,39 @@ def test_what_a_person_waits_for_is_given_up_before_the_person_gives_up_on_the_m
         with pytest.raises(SchedulerUnavailable, match="gave no answer"):
             ask()
         assert 0 < runner.waited < patience
+
+
+def test_what_chooses_the_cluster_and_says_who_one_is_reaches_every_command(tmp_path: Path) -> None:
+    chosen = {"SLURM_CONF": "/etc/s", "SLURM_CLUSTERS": "other", "SLURM_JWT": "secret", "SLURM_CONF_SERVER": "c:1"}
+    slurm = Replay(
+        sbatch=Completed(0, "41;other\n"), squeue=Completed(0, squeue(1)), sacct=sacct(rows.ACCOUNT_FIELDS, "")
+    )
+    scheduler = SlurmCommands(environment={"PATH": "/bin", "SLURM_JOB_ID": "1", **chosen}, runner=slurm)
+    assert scheduler.submit(request(tmp_path)) == "41"
+    scheduler.jobs()
+    scheduler._accounts("--jobs=1")
+    for command in slurm.commands:
+        assert {name: command.env.get(name) for name in chosen} == chosen and "SLURM_JOB_ID" not in command.env
+    assert "--clusters=other" in slurm.commands[-1].argv, "sacct does not follow SLURM_CLUSTERS"
+    plain = SlurmCommands(environment={"PATH": "/bin"}, runner=slurm)
+    shell = JobRequest("1.1.1", "x", tmp_path / "job.sh", tmp_path, 1, env={"SLURM_CLUSTERS": "other"})
+    plain.submit(shell)
+    assert "SLURM_CLUSTERS" not in slurm.commands[-1].env, "the cluster is the master's"
+
+
+@pytest.mark.parametrize("several", ["a,b", "all"])
+def test_several_clusters_are_refused_in_words(several: str) -> None:
+    with pytest.raises(ConfigError, match="SLURM_CLUSTERS.*the name of one cluster"):
+        SlurmCommands(environment={"SLURM_CLUSTERS": several})
+
+
+def test_a_token_that_has_expired_is_told_with_what_to_do(tmp_path: Path) -> None:
+    sbatch = Completed(1, "", "sbatch: error: Batch job submission failed: Protocol authentication error\n")
+    squeue = Completed(1, "", "slurm_load_jobs error: Protocol authentication error\n")
+    with_token = SlurmCommands(environment={"SLURM_JWT": "x"}, runner=Replay(sbatch=sbatch, squeue=squeue))
+    for ask in (with_token.jobs, partial(with_token.submit, request(tmp_path))):
+        with pytest.raises(SchedulerUnavailable, match="token in SLURM_JWT may have expired"):
+            ask()
+    with pytest.raises(SchedulerUnavailable) as munge:
+        SlurmCommands(environment={}, runner=Replay(squeue=squeue)).jobs()
+    assert "SLURM_JWT" not in str(munge.value)

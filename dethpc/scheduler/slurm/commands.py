@@ -26,11 +26,11 @@ from dethpc.domain.ports import (
     PoolInfo,
     QueuedJob,
 )
-from dethpc.errors import SchedulerUnavailable, SubmitUncertain
+from dethpc.errors import SchedulerError, SchedulerUnavailable, SubmitUncertain
 from dethpc.scheduler.slurm import answers, rows
 from dethpc.scheduler.slurm import pools as slurm_pools
 from dethpc.scheduler.slurm.arrays import together
-from dethpc.scheduler.slurm.environment import of_submission, scrub
+from dethpc.scheduler.slurm.environment import cluster, of_submission, scrub
 from dethpc.scheduler.slurm.pools import NodeRow, SlurmPool
 from dethpc.scheduler.slurm.refusals import refusal, refused
 from dethpc.scheduler.slurm.runner import Completed, Runner, SubprocessRunner
@@ -58,6 +58,14 @@ BUSY_PAUSES = (0.2, 1.0)
 _BATCH = 2000  # job ids or names on one command line
 
 _NO_JOBS = re.compile(r"\bNo jobs in the system$", re.MULTILINE)
+
+_UNKNOWN_USER = re.compile(
+    r"(?:^|\s)(?:Protocol authentication error|Invalid authentication credential|Authentication credential invalid)$"
+)
+_NEW_TOKEN = (
+    "the token in SLURM_JWT may have expired: export a new one (scontrol token), then det master down; the next det command starts "
+    "a master with it. Jobs continue"
+)
 
 _NUMBERS = 8  # lines with a number, at most, that are tried as job ids
 
@@ -87,6 +95,10 @@ class SlurmCommands:
     ) -> None:
         self._pools = list(pools)
         self._environment = scrub(os.environ if environment is None else environment)
+        # Commands follow SLURM_CLUSTERS by themselves, but for sacct: ids of two clusters may be the same.
+        self._sacct = ["sacct", "--allocations"]
+        if chosen := cluster(self._environment):
+            self._sacct.append(f"--clusters={chosen}")
         self._throttle = throttle
         self._timeout = timeout
         self._runner = runner or SubprocessRunner(self._environment.get("PATH"))
@@ -132,7 +144,7 @@ class SlurmCommands:
             raise SubmitUncertain(f"sbatch was ended by signal {-done.returncode}: {done.stdout.strip()[-200:]!r}")
         job_ids = _JOB_ID.findall(done.stdout)
         if refused(done.stderr):
-            raise refusal(done.stderr)
+            raise self._refusal(done.stderr)
         if done.returncode == 0 and len(job_ids) == 1:
             return str(job_ids[0])
         if (job_id := self._of_script(_MAYBE_JOB_ID.findall(done.stdout), options[-1])) is not None:
@@ -140,7 +152,17 @@ class SlurmCommands:
         if done.returncode == 0:
             raise SubmitUncertain(f"sbatch printed no job id that is this job's: {done.stdout.strip()[-200:]!r}")
         said = done.stderr if done.stderr.strip() else done.stdout
-        raise refusal(said if said.strip() else f"sbatch: exit code {done.returncode}")
+        raise self._refusal(said if said.strip() else f"sbatch: exit code {done.returncode}")
+
+    def _refusal(self, stderr: str) -> SchedulerError:
+        error = refusal(stderr)
+        return self._unavailable(str(error), stderr) if isinstance(error, SchedulerUnavailable) else error
+
+    def _unavailable(self, message: str, stderr: str) -> SchedulerUnavailable:
+        """With what to do where the token by which Slurm knows the user is no good any more."""
+        if "SLURM_JWT" in self._environment and any(map(_UNKNOWN_USER.search, answers.complaints(stderr))):
+            message += f"; {_NEW_TOKEN}"
+        return SchedulerUnavailable(message)
 
     def _of_script(self, numbers: Sequence[str], script: str) -> str | None:
         """Which of the numbers that sbatch and others printed is that of the job of this script, if one is."""
@@ -174,7 +196,7 @@ class SlurmCommands:
         shown = rows.element_shown(self._show_lines(number) or (), number)
         if shown or not self.has_accounting:
             return shown
-        argv = ["sacct", "--allocations", *answers.of_sacct(["JobIDRaw", "JobID"]), f"--jobs={number}"]
+        argv = [*self._sacct, *answers.of_sacct(["JobIDRaw", "JobID"]), f"--jobs={number}"]
         return rows.element_kept(self._table(argv, 2), number)
 
     def find(self, names: Sequence[str]) -> list[JobRecord]:
@@ -249,7 +271,7 @@ class SlurmCommands:
 
     def _accounts(self, *which: str) -> dict[str, JobRecord]:
         """Records by job id; a requeued job has one line per start, the last one last."""
-        argv = ["sacct", "--allocations", "--duplicates", *answers.of_sacct(rows.ACCOUNT_FIELDS), *which]
+        argv = [*self._sacct, "--duplicates", *answers.of_sacct(rows.ACCOUNT_FIELDS), *which]
         found: dict[str, JobRecord] = {}
         for row in self._table(argv, len(rows.ACCOUNT_FIELDS)):
             for record in rows.of_sacct(row):
@@ -310,7 +332,8 @@ class SlurmCommands:
     def _ask(self, argv: list[str], timeout: float = math.inf) -> str:
         done = self._command(argv, timeout)
         if done.returncode != 0:
-            raise SchedulerUnavailable(f"{argv[0]}: {answers.message(done.stderr) or f'exit code {done.returncode}'}")
+            message = f"{argv[0]}: {answers.message(done.stderr) or f'exit code {done.returncode}'}"
+            raise self._unavailable(message, done.stderr)
         return done.stdout
 
     def _tell(self, argv: list[str]) -> None:

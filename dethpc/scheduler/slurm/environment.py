@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from dethpc.errors import ConfigError, Problem
 from dethpc.scheduler.slurm.runner import find_program
 
 _LEAKS = (
@@ -15,12 +16,16 @@ _LEAKS = (
     "SQUEUE_",
     "SINFO_",
     "SCANCEL_",
+    "SCONTROL_",
+    "SACCT_",
     "PMI",
     "OMPI_",
     "PRTE_",
     "I_MPI_HYDRA_",
 )
-_KEPT = frozenset({"SLURM_CONF"})
+CHOOSE = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT"})
+"""They say which cluster Slurm's commands speak to, and as whom."""
+
 _NOT_ITS_OWN = frozenset(
     {"PGPASSWORD", "DETHPC_ELEMENT"}
 )  # the master's database, the run in which a master was started
@@ -29,19 +34,27 @@ _NOT_ITS_OWN = frozenset(
 def scrub(environment: Mapping[str, str]) -> dict[str, str]:
     """Without what an enclosing job left there: a master that is itself a Slurm job would hand it on, and inner jobs fail by it.
 
-    Without the variables that change what Slurm's commands print, too, and without the master's own secret. SLURM_CONF stays: it
-    says which cluster.
+    Without the variables that change what Slurm's commands print, too, and without the master's own secret. Those that choose the
+    cluster stay.
     """
     known = {name: value for name, value in environment.items() if name not in _NOT_ITS_OWN}
-    return {name: value for name, value in known.items() if name in _KEPT or not name.startswith(_LEAKS)}
+    return {name: value for name, value in known.items() if name in CHOOSE or not name.startswith(_LEAKS)}
+
+
+def cluster(environment: Mapping[str, str]) -> str:
+    """The cluster that was chosen of those that one slurmdbd knows; "": the one of slurm.conf. Raises ConfigError: several."""
+    chosen = environment.get("SLURM_CLUSTERS", "").strip()
+    if "," in chosen or chosen == "all":
+        hint = "choose one, and use another DETHPC_HOME for each other cluster: its master serves that"
+        raise ConfigError([Problem("SLURM_CLUSTERS", repr(chosen), "the name of one cluster", hint)])
+    return chosen
 
 
 def of_submission(wanted: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
     """What sbatch runs with for a job that wants these variables, by default all ``known``. The cluster is the known one, and its
     commands are on the job's PATH: the script uses them before it has an environment of its own."""
-    environment = scrub(wanted or known)
-    if "SLURM_CONF" in known:
-        environment["SLURM_CONF"] = known["SLURM_CONF"]
+    environment = {name: value for name, value in scrub(wanted or known).items() if name not in CHOOSE}
+    environment.update({name: known[name] for name in sorted(CHOOSE & known.keys())})
     sbatch = find_program("sbatch", known.get("PATH"))
     folders = environment.get("PATH", "").split(os.pathsep)
     if sbatch and folders != [""] and os.path.dirname(sbatch) not in folders:

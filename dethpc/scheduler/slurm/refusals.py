@@ -108,6 +108,8 @@ def meaning(stderr: str) -> type[SchedulerError]:
     if verdicts and verdicts[-1].startswith(_POLICY):
         return SubmitDeferred if any(map(_COUNT_OF_JOBS.fullmatch, complaints)) else SubmitRejected
     verdict = (verdicts or complaints or [""])[-1].lower()
+    if re.match(r"'[^']*' can't be reached now", verdict):  # a cluster that slurmdbd knows, or did
+        return SchedulerUnavailable
     for kind, beginnings in _MEANINGS.items():
         if any(verdict.startswith(words.lower()) for words in beginnings):
             return kind
