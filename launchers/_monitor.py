@@ -2,11 +2,12 @@
 
 Workers may be children of this process or, under torchrun or mpirun, further down: ``wrap_rank`` tells how each ended through
 a socket named in the environment. So the code that counts is the failed worker's own, and nobody waits for the minutes that
-some launchers grant to the other workers, which ignore TERM.
+some launchers grant to the other workers, which may have a handler for TERM.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import select
@@ -21,7 +22,7 @@ from typing import Mapping, NamedTuple, Optional, Sequence
 
 from dethpc.exec import processes
 
-from . import _task
+from . import _signals, _task
 
 EXITS_VARIABLE = "DETHPC_WORKER_EXITS"
 CULPRIT_SECONDS = 3.0  # for the worker to fail whose absence another one complains of
@@ -35,20 +36,23 @@ _UCRED = struct.Struct("3i")  # of who sent a report: process, user, group
 
 
 class Worker(NamedTuple):
-    """A process to start. ``env`` is its whole environment, None: this process's."""
+    """A process to start. ``env`` is its whole environment, None: this process's. ``shielded``: it starts with TERM blocked, as it
+    is no user code, and the workers below it unblock it."""
 
     command: Sequence[str]
     env: Optional[Mapping[str, str]] = None
+    shielded: bool = False
 
 
 def ranked(rank: int, script: Sequence[str], env: Mapping[str, str]) -> Worker:
     """A worker whose rank is known: its output is tagged, its end reported."""
-    return Worker([sys.executable, "-m", f"{__package__}.wrap_rank", str(rank), "--", *script], env)
+    return Worker([sys.executable, "-m", f"{__package__}.wrap_rank", str(rank), "--", *script], env, shielded=True)
 
 
 def run(workers: Sequence[Worker]) -> int:
     """Start ``workers`` and wait. 0 when all exit 0; else the first failure's exit code, 128 + n after signal n. No process
-    is left behind. INT, and TERM where it is not ignored, end everything. Raises: OSError when one cannot be started."""
+    is left behind. INT ends everything, and so does a TERM that does not ask for a checkpoint. Raises: OSError when one
+    cannot be started."""
     name = f"dethpc-launch-{secrets.token_hex(16)}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as exits:
         exits.bind(f"\0{name}")  # in no file system, so that nothing is left of it when this process is killed
@@ -112,15 +116,16 @@ class _Monitor:
 
     def run(self, workers: Sequence[Worker]) -> int:
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        for number, handler in before.items():
-            if handler is not signal.SIG_IGN:
-                signal.signal(number, lambda number, _: setattr(self, "_signalled", number))
+        if before[signal.SIGINT] is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, lambda number, _: setattr(self, "_signalled", number))
+        _signals.protect()
         try:
             running: dict[int, tuple[subprocess.Popen[bytes], Worker]] = {}
             try:
                 for worker in workers:
                     env = {**(os.environ if worker.env is None else worker.env), EXITS_VARIABLE: self._name}
-                    child = subprocess.Popen(list(worker.command), env=env)
+                    with _signals.blocked() if worker.shielded else contextlib.nullcontext():
+                        child = subprocess.Popen(list(worker.command), env=env)
                     running[child.pid] = child, worker
                 self._wait({pid: worker for pid, (_, worker) in running.items()})
             finally:
@@ -145,6 +150,8 @@ class _Monitor:
                 if worker is not None:
                     self._hear()  # a worker's own word comes before its launcher's
                     self._ended(worker, exit_code(status))
+            if _signals.told_to_end():
+                self._signalled = signal.SIGTERM
             if self._signalled:
                 self._failure = self._failure or 128 + self._signalled
                 return

@@ -22,7 +22,7 @@ from dethpc.core._info import ClusterInfo
 from dethpc.exec.link import TIMEOUT, Link
 from dethpc.rundir.secret import Secret
 
-from . import _monitor, _task
+from . import _monitor, _signals, _task
 
 KEEPER, CALLER = "keeper", "caller"
 CALL_SECONDS = 120.0  # for a node's launcher to be there once mpirun wants it
@@ -100,7 +100,7 @@ def serve(info: ClusterInfo, env: Mapping[str, str]) -> int:
     if "run" not in order:
         return 0
     with _session(env) as own:
-        code = _monitor.run([_monitor.Worker(["/bin/sh", "-c", str(order["run"])], own)])
+        code = _monitor.run([_monitor.Worker(["/bin/sh", "-c", str(order["run"])], own, shielded=True)])
     chief.send({"code": code})
     chief.close()
     return code
@@ -123,7 +123,7 @@ def _session(env: Mapping[str, str]) -> Iterator[dict[str, str]]:
 def call(info: ClusterInfo, rank: int, command: str) -> int:
     """Run ``command`` by a shell on node ``rank``; its exit code, 255 when it did not come to that."""
     if rank == info.container_rank:
-        with _session(os.environ) as own:
+        with _session(os.environ) as own, _signals.blocked():
             return subprocess.call(["/bin/sh", "-c", command], env=own)
     chief = _connect(info, CALLER, rank)
     if chief is None:
@@ -156,6 +156,7 @@ def _secret(info: ClusterInfo) -> Secret:
 
 def main(arguments: Sequence[str]) -> int:
     """What mpirun runs in place of ssh."""
+    _signals.protect()
     split = list(arguments).index("--")
     names, name, command = arguments[:split], arguments[split + 1], " ".join(arguments[split + 2 :])
     if name not in names:

@@ -60,7 +60,9 @@ def run(
         env = {**env, "SLURM_CPUS_PER_TASK": str(max(1, int(cpus) // counts[0]))}
     worker = [sys.executable, "-m", f"{__package__}._srun", *script]
     with _remote.Relay(info):
-        return _monitor.run([_monitor.Worker([*words, *options, *worker], {**env, _FOLDER: str(folder)})])
+        return _monitor.run(
+            [_monitor.Worker([*words, *options, *worker], {**env, _FOLDER: str(folder)}, shielded=True)]
+        )
 
 
 def available() -> bool:

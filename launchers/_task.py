@@ -181,6 +181,15 @@ def note_failure(
         sys.stderr.write(f"WARNING: the failure could not be noted: {error}\n")
 
 
+def asked_to_stop() -> bool:
+    """Whether the attempt has been asked to checkpoint and end; False outside an attempt."""
+    attempt = _attempt()
+    try:
+        return attempt is not None and attempt[0].stop.exists()
+    except OSError:
+        return True  # the file system hiccups: nobody can tell
+
+
 def _attempt() -> Optional[tuple[AttemptDir, int]]:
     try:
         found = get_cluster_info()
@@ -193,6 +202,9 @@ def _attempt() -> Optional[tuple[AttemptDir, int]]:
 
 def main(name: str, launch: Callable[[Sequence[str]], int]) -> NoReturn:
     """Run a launcher as a program: its exit code, or 2 and one line when it refuses."""
+    from . import _signals
+
+    _signals.protect()
     try:
         code = launch(sys.argv[1:])
     except Refused as refusal:

@@ -61,7 +61,9 @@ def run(info: ClusterInfo, options: Sequence[str], script: Sequence[str], env: M
     # Open MPI 5 also looks the hosts up in Slurm's allocation, which may know them by other names.
     env = {**{name: value for name, value in env.items() if name != "SLURM_JOBID"}, "PRTE_MCA_ras": "^slurm"}
     if len(info.container_addrs) == 1:
-        return _monitor.run([_monitor.Worker(command(info, mpirun, ["localhost"], options, script), env)])
+        return _monitor.run(
+            [_monitor.Worker(command(info, mpirun, ["localhost"], options, script), env, shielded=True)]
+        )
     names = _names(info)
     agent = shlex.join([sys.executable, "-m", f"{__package__}._remote", *names, "--"])
     env.update(
@@ -73,7 +75,7 @@ def run(info: ClusterInfo, options: Sequence[str], script: Sequence[str], env: M
         PRTE_MCA_plm_ssh_no_tree_spawn="1",
     )
     with _remote.Relay(info):
-        return _monitor.run([_monitor.Worker(command(info, mpirun, names, options, script), env)])
+        return _monitor.run([_monitor.Worker(command(info, mpirun, names, options, script), env, shielded=True)])
 
 
 def command(

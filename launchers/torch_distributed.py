@@ -6,8 +6,6 @@ Runs on every node of the attempt. A script that ends in ``.py`` is run by this 
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import sys
 from typing import Sequence
 
@@ -31,7 +29,8 @@ def main(arguments: Sequence[str]) -> int:
     info = _task.info(NAME)
     _task.require("torch", INSTALL)
     env = _task.environment(info, USE_TORCH_DISTRIBUTED="True")
-    return _monitor.run([_monitor.Worker(command(info, asked.overrides, asked.script), env)])
+    # torchrun ends its workers at TERM, and with them the checkpoint that TERM asks for.
+    return _monitor.run([_monitor.Worker(command(info, asked.overrides, asked.script), env, shielded=True)])
 
 
 def command(info: ClusterInfo, overrides: Sequence[str], script: Sequence[str]) -> list[str]:
@@ -45,23 +44,8 @@ def command(info: ClusterInfo, overrides: Sequence[str], script: Sequence[str]) 
         "max_restarts": "0",
     }
     options = [part for name, value in chosen.items() for part in (f"--{name}", value)]
-    if _knows("--signals-to-handle"):
-        # torchrun dies of TERM by default, and with it the checkpoint that TERM asks for.
-        options += ["--signals-to-handle", "SIGQUIT"]
     worker = ["--module", f"{__package__}.wrap_rank", "RANK", "--", *script]
     return [sys.executable, "-m", "torch.distributed.run", *options, *overrides, *worker]
-
-
-def _knows(option: str) -> bool:
-    """Whether the installed torchrun has ``option``; read, since importing torch takes seconds."""
-    spec = importlib.util.find_spec("torch")
-    if spec is None or spec.origin is None:
-        return False
-    try:
-        with open(os.path.join(os.path.dirname(spec.origin), "distributed", "run.py"), encoding="utf-8") as file:
-            return option in file.read()
-    except OSError:
-        return False
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import BinaryIO, Optional, Sequence
 if not __package__:  # run by its path: what is beside this file must not hide other modules
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from dethpc.launch import _monitor
+from dethpc.launch import _monitor, _signals
 
 MAX_LINE = 64 << 10
 KEPT_LINES = 40
@@ -59,15 +59,16 @@ def find_rank(text: str) -> Optional[int]:
 
 def _run(rank: int, command: Sequence[str], said: deque[bytes]) -> int:
     """``said`` receives the last lines of the command's stderr."""
+    _signals.protect()
     try:
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
         sys.stderr.write(f"[rank={rank}] {command[0]}: {'not found' if missing else error.strerror}\n")
         return 127 if missing else 126
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, lambda number, _: child.send_signal(number))
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, lambda number, _: child.send_signal(number))
+    _signals.protect(child.terminate)
     _monitor.report_start(rank)
     assert child.stdout is not None and child.stderr is not None
     prefix = f"[rank={rank}] ".encode()

@@ -31,6 +31,7 @@ from dethpc.core._searcher import (
     _unit,
 )
 from dethpc.core._tensorboard import TensorboardFiles, TensorboardMode, TensorboardWriter, folder_of, local_folder
+from dethpc.core._term import TermHandler
 from dethpc.core._train import DummyTrainContext, EarlyExitReason, TrainContext
 from dethpc.errors import InvalidHP
 from dethpc.storage import CheckpointStore, build, section
@@ -67,6 +68,7 @@ class Context:
         profiler: Optional[ProfilerContext] = None,
         _reporter: Optional[Reports] = None,
         _tensorboard: Optional[TensorboardWriter] = None,
+        _term: Optional[TermHandler] = None,
     ) -> None:
         self.checkpoint = checkpoint
         self.distributed = distributed or DummyDistributedContext()
@@ -78,14 +80,22 @@ class Context:
         self.profiler = profiler or DummyProfilerContext()
         self._reporter = _reporter
         self._tensorboard = _tensorboard
+        self._term = _term
 
     def start(self) -> None:
+        if self._term is not None:
+            self._term.open()
         self.preempt.start()
         if self._reporter is not None:
             self._reporter.start()
         if self._tensorboard is not None:
             self._tensorboard.start()
         self.profiler._start()
+
+    def _take_term_from(self, package: str) -> None:
+        """A framework that handles TERM by ending the training at once leaves no time for its checkpoint."""
+        if self._term is not None:
+            self._term.take_from(package)
 
     def close(
         self,
@@ -111,6 +121,8 @@ class Context:
         self.distributed.close()
         if self._reporter is not None:
             self._reporter.close()
+        if self._term is not None:
+            self._term.close()
 
     def __enter__(self) -> Context:
         self.start()
@@ -208,7 +220,7 @@ def _on_cluster(
     train = TrainContext(
         session, trial.trial_id, trial.experiment_id, reports, distributed, tensorboard_mode, tensorboard, writer
     )
-    preempt = PreemptContext(distributed, preempt_mode, watcher, lambda: acknowledge(attempt, reporter))
+    preempt = PreemptContext(distributed, preempt_mode, watcher, partial(acknowledge, attempt, reporter))
     return Context(
         checkpoint=CheckpointContext(
             distributed, store, storage_section, session, train._report, info.latest_checkpoint
@@ -228,7 +240,15 @@ def _on_cluster(
         ),
         _reporter=reports,
         _tensorboard=writer,
+        _term=TermHandler(partial(_asked_to_stop, attempt), preempt._note_term, lambda: preempt._answered),
     )
+
+
+def _asked_to_stop(attempt: AttemptDir) -> bool:
+    try:
+        return attempt.stop.exists()
+    except OSError:
+        return True  # the file system hiccups: nobody can tell
 
 
 def _store(info: ClusterInfo, wanted: Optional[Storage]) -> Tuple[Dict[str, Any], CheckpointStore]:

@@ -113,13 +113,15 @@ class PreemptContext:
         dist: DistributedContext,
         preempt_mode: PreemptMode,
         watcher: Optional[_PreemptionWatcher],
-        acknowledge: Callable[[], None],
+        acknowledge: Callable[[str], None],
     ) -> None:
         self._dist = dist
         self._preempt_mode = PreemptMode(preempt_mode)
         self._watcher = watcher if dist.rank == 0 or self._preempt_mode is PreemptMode.WorkersAskMaster else None
         self._acknowledge = acknowledge
         self._ack_sent = False
+        self._answered = False  # should_preempt() has said True
+        self._reason = ""  # why, where the process has it from a signal of its own
         self._started = False
         # Asked after each batch, so what does not change is found out once.
         self._refused = dist.rank != 0 and self._preempt_mode is PreemptMode.ChiefOnly
@@ -158,15 +160,26 @@ class PreemptContext:
         out = self._watcher is not None and self._watcher.should_preempt()
         if out and auto_ack and not self._ack_sent:
             self.acknowledge_preemption_signal()
-        return bool(self._dist.broadcast(out)) if self._together else out
+        if self._together:
+            out = bool(self._dist.broadcast(out))
+        self._answered = self._answered or out
+        return out
 
     def acknowledge_preemption_signal(self) -> None:
         """Say that the task ends because it was asked to, with its work unfinished: it is continued later.
 
         A task that exits with 0 without having said so counts as completed.
         """
-        self._ack_sent = True
-        self._acknowledge()
+        self._ack_sent = self._answered = True
+        self._acknowledge(self._reason)
+
+    def _note_term(self) -> None:
+        """TERM has come to this process."""
+        if self._watcher is not None and self._watcher.reason is None:
+            self._watcher.should_preempt(fresh=True)  # a request says why
+            if self._watcher.reason is None:
+                self._reason = StopReason.PREEMPTED.value
+                self._watcher.hear(StopReason.PREEMPTED)
 
     def _leave(self) -> bool:
         """The chief's own look, which the other workers need not join. True: it has been told, and complies."""
@@ -180,16 +193,17 @@ class DummyPreemptContext(PreemptContext):
     """Nobody asks a task outside the cluster to stop; who may call what is enforced all the same."""
 
     def __init__(self, dist: DistributedContext, preempt_mode: PreemptMode = PreemptMode.WorkersAskChief) -> None:
-        super().__init__(dist, preempt_mode, None, lambda: None)
+        super().__init__(dist, preempt_mode, None, lambda reason: None)
 
 
-def acknowledge(attempt: AttemptDir, reporter: Optional[Reporter]) -> None:
-    """In the journal for the master and in a file for the node's task process, which may have neither."""
+def acknowledge(attempt: AttemptDir, reporter: Optional[Reporter], reason: str = "") -> None:
+    """In the journal for the master and in a file for the node's task process, which may have neither. ``reason``: why the task
+    stops, where nobody else may know."""
     if reporter is not None:
         reporter.report(ReportKind.ACK, {}, durable=True)
     elif attempt.ack.exists():
         return
     try:
-        write_json(attempt.ack, {"at": time.time()})
+        write_json(attempt.ack, {"at": time.time(), **({"reason": reason} if reason else {})})
     except OSError as error:
         logger.warning("%s cannot be written: %s", attempt.ack, error)

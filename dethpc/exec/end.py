@@ -14,7 +14,7 @@ from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 from dethpc.domain.end_report import EndReport
 from dethpc.errors import RunDirError
 from dethpc.exec import tee
-from dethpc.rundir.files import sealed, write_json
+from dethpc.rundir.files import read_json, sealed, write_json
 from dethpc.rundir.layout import AttemptDir
 
 WRITE_TRIES = 5
@@ -67,7 +67,7 @@ def write_report(attempt: AttemptDir, outcome: NodeResult, log: tee.Log) -> None
         exit_code=outcome.exit_code,
         signal=outcome.signal,
         acked=acked,
-        stop_reason=outcome.stop_reason or _stop_reason(attempt),
+        stop_reason=outcome.stop_reason or _stop_reason(attempt, outcome.good),
         phase=outcome.phase,
         message=message,
         node=outcome.node,
@@ -85,12 +85,16 @@ def write_report(attempt: AttemptDir, outcome: NodeResult, log: tee.Log) -> None
             time.sleep(1)
 
 
-def _stop_reason(attempt: AttemptDir) -> Optional[str]:
+def _stop_reason(attempt: AttemptDir, good: bool) -> Optional[str]:
+    """Why the attempt was asked to stop; user code's own word where a signal came to it alone, and it left well."""
     try:
         request = attempt.stop_request()
+        if request is not None:
+            return request.reason or None
+        said = (read_json(attempt.ack) or {}).get("reason") if good else None
+        return str(said) if said else None
     except (OSError, RunDirError):
         return None
-    return None if request is None else request.reason or None
 
 
 def of_process(

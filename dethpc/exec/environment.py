@@ -26,6 +26,7 @@ _OUR_INPUT = (
     "DETHPC_DEADLINE",
     "DETHPC_ELEMENT",
     "DETHPC_READY",
+    "DETHPC_SIGNAL",
 )
 # What Slurm and srun tell a process of the job, and what they take from one as requests.
 _SLURMS = re.compile(

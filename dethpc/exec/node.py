@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ from dethpc.errors import DethpcError, RendezvousError, RunDirError
 from dethpc.exec import end, environment, guard, hook, mounts, processes, unpack, venv
 from dethpc.exec import resume as resuming
 from dethpc.exec.alone import Alone, Meeting
+from dethpc.exec.asked_signal import AskedSignal
 from dethpc.exec.bell import Bell
 from dethpc.exec.end import NodeResult
 from dethpc.exec.log_policies import LogPolicies
@@ -30,6 +32,7 @@ from dethpc.exec.shell_state import ShellState
 from dethpc.exec.signals import Signals, job_end
 from dethpc.exec.supervise import Supervisor, Watch
 from dethpc.exec.tee import Log
+from dethpc.exec.term import Term
 from dethpc.exec.usage import Meter
 from dethpc.exec.workdir import WorkdirLink
 from dethpc.rundir import scratch
@@ -87,7 +90,7 @@ def run(run_dir: RunDir, umask: int) -> int:
                 Meter(attempt.usage(place.rank), os.environ),
             )
         ) as supervisor:
-            outcome = _Node(run_dir, spec, place, resume, umask, log, supervisor).attempt_it()
+            outcome = _Node(run_dir, spec, place, resume, umask, log, supervisor, signals).attempt_it()
     return 1 if outcome.exit_code is None else outcome.exit_code
 
 
@@ -151,7 +154,9 @@ class _Node:
         umask: int,
         log: Log,
         supervisor: Supervisor,
+        signals: Signals,
     ) -> None:
+        self._signals = signals
         self._bell = Bell(spec, AttemptId(spec.run, place.k))
         self._run, self._spec, self._place, self._resume = run_dir, spec, place, resume
         self._attempt = run_dir.attempt(place.k)
@@ -319,7 +324,9 @@ class _Node:
         else:
             if self._place.rank == 0:
                 self._bell.training_began()
-            status = self._supervisor.wait_for(child, team.end_now)
+            status = self._supervisor.wait_for(child, team.end_now, self._passes_on(child.pid))
+            if self._supervisor.outlived and not status and not self._place.rank and not self._attempt.ack.exists():
+                status = signal.SIGTERM  # what the shell that it ended had still to do has not been done
             outcome = end.of_process("train", status, self._spec.entrypoint, env, self._log)
             failure = self._failure()
             if failure and not outcome.good:
@@ -354,6 +361,19 @@ class _Node:
             return processes.start(argv, cwd=self._directory, env=env, umask=self._umask)
         directory = shell.directory or self._directory
         return processes.start(shell.limited(argv), cwd=directory, env=env, umask=shell.umask)
+
+    def _passes_on(self, entrypoint: int) -> Callable[[], None]:
+        """What sends user code the signals that it would get without dethpc, when called now and then."""
+        script = self._script is not None
+        asked = AskedSignal(os.environ, script, self._place.rank, self._log)
+        term = Term(self._attempt, self._signals, script, self._log)
+        asked.entrypoint = term.entrypoint = entrypoint
+
+        def look() -> None:
+            asked.look()
+            term.look()
+
+        return look
 
     def _storage_is_unfit(self, worked: bool) -> str:
         """Why checkpoints could not be written from this node, or "": better told now than after hours of training. One that

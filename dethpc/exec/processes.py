@@ -34,8 +34,8 @@ def adopt_orphans() -> bool:
 
 
 def start(argv: Sequence[str], *, cwd: str, env: Mapping[str, str], umask: int) -> subprocess.Popen[bytes]:
-    """Start user code in a session of its own, its outputs on pipes, TERM and USR1 ignored: torchrun, mpirun and shells
-    would else die of the signal that asks for a checkpoint. Only for a process without threads. Raises: OSError."""
+    """Start user code in a session of its own, its outputs on pipes, with every signal's default disposition and none blocked,
+    as slurmstepd starts a task. Only for a process without threads. Raises: OSError."""
     return subprocess.Popen(
         list(argv),
         cwd=cwd,
@@ -52,9 +52,9 @@ def start(argv: Sequence[str], *, cwd: str, env: Mapping[str, str], umask: int) 
 
 def _as_user_code() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, _core_limit)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def descendants(sessions: Iterable[int] = ()) -> list[int]:
@@ -102,6 +102,56 @@ def _stat(pid: str) -> Optional[tuple[str, int, int]]:
         return fields[0].decode(), int(fields[1]), int(fields[3])
     except (OSError, IndexError, ValueError):
         return None  # it has ended meanwhile
+
+
+def children(pid: int) -> list[int]:
+    """Living children of ``pid``."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        stat = _stat(name)
+        if stat is not None and stat[1] == pid and stat[0] not in "ZX":
+            found.append(int(name))
+    return found
+
+
+def is_own_child(pid: int) -> bool:
+    """Whether ``pid`` is a child of this process that has not been collected."""
+    stat = _stat(str(pid))
+    return stat is not None and stat[1] == os.getpid()
+
+
+def arguments(pid: int) -> list[str]:
+    """The argument vector of ``pid``; empty once it has ended."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().decode(errors="replace").split("\0")[:-1]
+    except OSError:
+        return []
+
+
+def is_shell_of(pid: int) -> bool:
+    """Whether ``pid`` is still the shell that was put round an entrypoint's words, and has not become their last command."""
+    return arguments(pid)[:2] == ["/bin/sh", "-c"]
+
+
+def withstand_term(pids: Iterable[int]) -> list[int]:
+    """Those of ``pids`` that TERM does not end: they catch, ignore or block it."""
+    return [pid for pid in pids if any(_signal_set(pid, name, signal.SIGTERM) for name in (b"Cgt", b"Ign", b"Blk"))]
+
+
+def catches_term(pid: int) -> bool:
+    """Whether ``pid`` has a handler for TERM."""
+    return _signal_set(pid, b"Cgt", signal.SIGTERM)
+
+
+def _signal_set(pid: int, name: bytes, number: int) -> bool:
+    """Whether signal ``number`` is in the set ``name`` of ``/proc/PID/status``; False once the process has ended."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            _, found, rest = file.read().partition(b"\nSig" + name + b":")
+    except OSError:
+        return False
+    return bool(found) and bool(int(rest.split(None, 1)[0], 16) >> number - 1 & 1)
 
 
 def send(pids: Iterable[int], number: int) -> None:

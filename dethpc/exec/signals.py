@@ -1,4 +1,4 @@
-"""The signals of the scheduler become ``stop.json``: user code never sees them.
+"""The signals of the scheduler that this process receives become ``stop.json``.
 
 TERM says that the slots will be taken (preemption, or a cancel), USR1 that the time limit is near, INT that somebody
 pressed the key; a second INT means at once.
@@ -33,6 +33,7 @@ class Signals:
         self._before: dict[int, Any] = {}
         self._interrupts = 0
         self.came = False  # a signal that asks the attempt to stop, or its time is up
+        self.term_at: Optional[float] = None  # when the last TERM came, in epoch seconds
 
     @property
     def at_once(self) -> bool:
@@ -70,6 +71,8 @@ class Signals:
     def _stop(self, number: int, frame: Optional[FrameType]) -> None:
         if number == signal.SIGINT:
             self._interrupts += 1
+        if number == signal.SIGTERM:
+            self.term_at = time.time()
         self._ask(number)
 
     def _ask(self, number: int) -> None:

@@ -15,7 +15,7 @@ import time
 from typing import Callable, Optional, Sequence
 
 from dethpc.errors import RunDirError
-from dethpc.exec import processes
+from dethpc.exec import processes, slurm
 from dethpc.exec.signals import Signals
 from dethpc.exec.tee import Log, Stream
 from dethpc.exec.usage import Gpus, Meter
@@ -27,6 +27,9 @@ LOOK_SECONDS = 2.0  # once a signal has come
 QUIET_SECONDS = 30.0  # before: a kill comes by a signal, too, and this file system is everybody's
 TERM_SECONDS = 2.0  # between asking what is left to end and killing it
 DRAIN_SECONDS = 2.0
+REQUEST_SECONDS = (
+    2.0  # for the request to stop to be seen here, after a child was ended by the signal that came with it
+)
 _CHUNK = 1 << 16
 
 
@@ -43,6 +46,10 @@ class Watch:
     @property
     def stop_asked(self) -> bool:
         return self._attempt.stop.exists()
+
+    @property
+    def signalled(self) -> bool:
+        return self._signals.came
 
     def verdict(self) -> str:
         """Why user code must end now, or ""."""
@@ -71,11 +78,46 @@ class Watch:
                 self._killed = "killed" + (f": {closed['reason']}" if closed.get("reason") else "")
             request = self._attempt.stop_request() if self._signals.came else None
             if request is not None and request.deadline is not None:
-                deadline, at = request.deadline, request.at or time.time()
+                deadline, at = self._last_moment(request.deadline), request.at or time.time()
                 # A little before the scheduler does it, so that the end can still be reported.
-                self._kill_at = deadline - min(5.0, max(0.0, (deadline - at) / 4))
+                self._kill_at = None if deadline is None else deadline - min(5.0, max(0.0, (deadline - at) / 4))
         except (OSError, RunDirError):
             pass  # a file system that hiccups; looked at again soon
+
+    def _last_moment(self, deadline: float) -> Optional[float]:
+        """When the scheduler kills. Slurm does so some time after the TERM that it sends at the time limit, or somewhat later."""
+        if not slurm.job_id() or self._signals.term_at is None:
+            return None if slurm.job_id() else deadline
+        if self._signals.term_at < deadline - 1:
+            return None
+        return self._signals.term_at + slurm.kill_wait()
+
+
+class _Survivors:
+    """Processes that have withstood the TERM of a request to stop which ended the process that had started them."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._since: Optional[float] = None
+        self.pids: list[int] = []  # in the order in which they were seen, also those that have ended
+
+    def left(self, status: int, descendants: Callable[[], Sequence[int]]) -> bool:
+        """Whether to wait on, the child having ended with wait status ``status``."""
+        if not _ended_by_term(status):
+            return False
+        self._since = time.monotonic() if self._since is None else self._since
+        if not self._watch.stop_asked:  # children are signalled before this process
+            return not self._watch.signalled and time.monotonic() < self._since + REQUEST_SECONDS
+        alive = descendants()
+        self.pids += [pid for pid in processes.withstand_term(alive) if pid not in self.pids]
+        return any(pid in alive for pid in self.pids)
+
+
+def _ended_by_term(status: int) -> bool:
+    """Also of a shell, which gives its last command's end as an exit code."""
+    if os.WIFSIGNALED(status):
+        return os.WTERMSIG(status) == signal.SIGTERM
+    return os.WEXITSTATUS(status) == 128 + signal.SIGTERM
 
 
 class Supervisor:
@@ -90,6 +132,7 @@ class Supervisor:
         self._statuses: dict[int, int] = {}
         self.ended_because = ""
         self.ended_at: Optional[float] = None
+        self.outlived = False  # the signal that asks for a checkpoint ended the last child, and not what it had started
 
     def close(self) -> None:
         self._selector.close()
@@ -114,13 +157,23 @@ class Supervisor:
                 key.data()
         return bool(ready)
 
-    def wait_for(self, child: subprocess.Popen[bytes], end_now: Callable[[], str] = lambda: "") -> int:
+    def wait_for(
+        self,
+        child: subprocess.Popen[bytes],
+        end_now: Callable[[], str] = lambda: "",
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> int:
         """Wait status of ``child``. A verdict from outside, or a reason from ``end_now``, ends every process first;
-        the reason is then in ``ended_because``. Otherwise what the child left behind lives on until ``end_all``."""
+        the reason is then in ``ended_because``. Otherwise what the child left behind lives on until ``end_all``.
+        ``meanwhile`` is called at least once a second.
+
+        Some schedulers send the TERM that asks for a checkpoint to every process of a job. Where it ended the child, say a shell,
+        but not processes below it, those are waited for and their status is the answer, with ``outlived`` set."""
         self._follow(child)
+        survivors = _Survivors(self.watch)
         while True:
             self._reap()
-            if child.pid in self._statuses:
+            if child.pid in self._statuses and not survivors.left(self._statuses[child.pid], self._left):
                 break
             self.ended_because = self.watch.verdict() or end_now()
             if self.ended_because:
@@ -133,14 +186,21 @@ class Supervisor:
                     self.poll(0.02)
                     self._reap()
                 break
+            meanwhile()
             self.poll(TICK)
         self._settle()
         status = self._statuses[child.pid]
+        self.outlived = bool(survivors.pids) and not self.ended_because
+        if self.outlived:
+            while any(map(processes.is_own_child, survivors.pids)):
+                self.poll(0.02)
+                self._reap()
+            status = next((self._statuses[pid] for pid in survivors.pids if self._statuses.get(pid)), 0)
         child.returncode = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
         return status
 
     def end_all(self) -> None:
-        """End every descendant, and return when none is left. They ignore TERM unless they chose to hear it."""
+        """End every descendant, by TERM and then by KILL, and return when none is left."""
         if self.meter.gpus is not None:
             self.meter.gpus.close()
         kill_at = time.monotonic() + TERM_SECONDS

@@ -116,7 +116,11 @@ class DeterminedCallback(Checkpoint):
             restore_generators(self._random)
             self._random = None
 
+    def on_sanity_check_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._core._take_term_from("lightning")  # whose handler ends the training after the batch, without a checkpoint
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._core._take_term_from("lightning")
         self._files.close()
         self._left_epoch = False
         if self._chief and not os.environ.get(TEST_MODE):

@@ -73,6 +73,11 @@ class AttemptDir:
         return self.path / "stop.json"
 
     @property
+    def terminated(self) -> Path:
+        """Empty: the batch script itself has got TERM, not the steps alone."""
+        return self.path / "terminated"
+
+    @property
     def ack(self) -> Path:
         """``{"at"}``: user code has been told to stop."""
         return self.path / "ack.json"

@@ -363,8 +363,7 @@ def test_term_asks_user_code_to_stop_and_does_not_kill_it(run) -> None:
 
 
 WAITS_FOR_STOP = """
-import os, signal, time
-assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN == signal.getsignal(signal.SIGUSR1)
+import os, time
 print("ready", flush=True)
 attempt = os.path.dirname(os.environ["DETHPC_INFO"])
 while not os.path.exists(attempt + "/stop.json"):
@@ -374,14 +373,152 @@ open(attempt + "/ack.json", "w").write("{}")
 """
 
 
-def test_term_sent_to_every_process_leaves_user_code_alone(run) -> None:
-    run.make(["python3", "train.py"], {"train.py": WAITS_FOR_STOP})
-    node = run.start()
+@pytest.mark.parametrize("ignored", [(), (signal.SIGTERM, signal.SIGUSR1, signal.SIGQUIT)])
+def test_user_code_and_the_hook_have_the_default_dispositions_and_no_signal_blocked(run, ignored) -> None:
+    """As a script under sbatch, whatever the node process itself has, or has inherited: a shell ignores QUIT in the background."""
+    show = "import signal\nprint(*(l for l in open('/proc/self/status') if l[:6] in ('SigBlk', 'SigIgn', 'SigCgt')), sep='')\n"
+    files = {"show.py": show, "startup-hook.sh": "python3 show.py\nsh -c 'cat /proc/self/status'"}
+    run.make("python3 show.py; cat /proc/self/status", files)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
+    try:
+        node = run.start()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    run.finish(node)
+    found = [line.split(":") for line in run.printed().split("\n") if line.startswith(("SigBlk", "SigIgn", "SigCgt"))]
+    python = {signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT}  # what Python itself ignores or handles
+    assert len(found) == 12
+    for name, mask in found:
+        numbers = {n for n in signal.valid_signals() if int(mask, 16) >> n - 1 & 1}
+        assert not numbers & set(ignored) and numbers <= python, (name, numbers)
+
+
+PROTECTED = """
+import os, signal, sys, time
+came = []
+signal.signal(signal.SIGTERM, lambda *_: came.append(1))
+print("ready", flush=True)
+attempt = os.path.dirname(os.environ["DETHPC_INFO"])
+while not came:
+    time.sleep(0.05)
+time.sleep(1)
+print("saved", flush=True)
+if sys.argv[1] == "acks":
+    open(attempt + "/ack.json", "w").write("{}")
+sys.exit(int(sys.argv[2]))
+"""
+
+
+def term_to_every_process(run, node) -> None:
+    """As proctrack/linuxproc: children first."""
     run.wait_until(lambda: "ready" in run.text())
-    for line in run.survivors():
+    for line in sorted(run.survivors(), key=lambda line: f"({node.pid})" in line):
         os.kill(int(line.rpartition("(")[2][:-1]), signal.SIGTERM)
-    code, _ = run.finish(node)
-    assert (code, run.end()["acked"]) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "acked"),
+    [
+        ("acks 0", 0, True),
+        ("acks 3", 3, True),
+        ("leaves 0", 128 + signal.SIGTERM, False),  # what else its shell had to do has not been done
+    ],
+)
+@pytest.mark.parametrize(
+    "entrypoint",
+    ["python3 train.py {}; echo after", "bash -c 'python3 train.py {}; true' && true", "exec python3 train.py {}"],
+)
+def test_term_to_every_process_leaves_the_verdict_to_what_withstands_it(run, entrypoint, words, code, acked) -> None:
+    run.make(
+        entrypoint.format(words) + (" | cat" if entrypoint.startswith("bash") else ""),
+        {"train.py": PROTECTED},
+        grace=600,
+    )
+    node = run.start()
+    term_to_every_process(run, node)
+    run.finish(node)
+    end = run.end()
+    direct = entrypoint.startswith("exec")
+    assert (end["exit_code"], end["acked"]) == (0 if direct and not acked else code, acked)
+    assert end["finished"] == (direct and words == "leaves 0")
+    assert end["stop_reason"] == "preempted"
+    assert "after" not in run.text()
+
+
+def test_what_term_ends_before_it_protects_itself_was_asked_to_stop(run) -> None:
+    run.make("bash -c 'echo ready; sleep 600'; true")
+    node = run.start()
+    term_to_every_process(run, node)
+    run.finish(node)
+    end = run.end()
+    assert (end["exit_code"], end["signal"], end["stop_reason"], end["finished"]) == (143, 15, "preempted", False)
+
+
+def test_what_withstands_term_is_ended_at_the_deadline(run) -> None:
+    stays = "import signal, time\nsignal.signal(signal.SIGTERM, lambda *_: None)\nprint('ready', flush=True)\ntime.sleep(600)\n"
+    run.make("python3 train.py; true", {"train.py": stays}, grace=4)
+    node = run.start()
+    term_to_every_process(run, node)
+    run.finish(node)
+    assert run.end()["message"] == "it did not stop in the time allowed"
+    assert run.end()["stop_reason"] == "preempted"
+
+
+def test_a_process_that_its_shell_leaves_behind_is_ended_with_it_where_nobody_asked_to_stop(run) -> None:
+    run.make("python3 train.py acks 0 & sleep 1; kill -TERM $$", {"train.py": PROTECTED})
+    run.finish(run.start())
+    assert (run.end()["exit_code"], run.end()["stop_reason"]) == (143, None)
+
+
+ENDS_CHILDREN = """
+import concurrent.futures, multiprocessing as mp, os, signal, subprocess, sys, time
+def sleeps(*_):
+    time.sleep(600)
+if __name__ == "__main__":
+    mp.set_start_method(sys.argv[1])
+    mp.Process(target=sleeps, daemon=True).start()
+    process = mp.Process(target=sleeps); process.start(); process.terminate(); process.join()
+    print("process", process.exitcode)
+    pool = mp.Pool(2); pool.apply_async(sleeps); pool.terminate(); pool.join()
+    with mp.Pool(2) as pool:
+        pool.apply_async(sleeps)
+    child = subprocess.Popen(["sleep", "600"]); child.terminate()
+    print("subprocess", child.wait())
+    pid = os.posix_spawn("/bin/sleep", ["sleep", "600"], os.environ); os.kill(pid, signal.SIGTERM)
+    print("spawned", os.WTERMSIG(os.waitpid(pid, 0)[1]))
+    executor = concurrent.futures.ProcessPoolExecutor(1); executor.submit(sleeps)
+    time.sleep(0.5)
+    for worker in executor._processes.values():
+        worker.terminate()
+    executor.shutdown()
+    print("done", flush=True)
+"""
+SHELLS = """
+sleep 600 & monitor=$!; kill $monitor; wait $monitor; echo "monitor $?"
+bash -c 'trap "echo nested TERM; exit 7" TERM; (sleep 0.5; kill -TERM $$) & while :; do sleep 0.1; done'; echo "nested $?"
+(trap 'echo subshell USR1' USR1; kill -USR1 $BASHPID; sleep 0.1)
+timeout 1 sleep 600; echo "timeout $?"
+{ trap 'echo outer USR1' USR1; kill -USR1 $$; sleep 0.1; }
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_what_user_code_ends_by_term_ends(run, method) -> None:
+    code, end = run.run(["python3", "ends.py", method], {"ends.py": ENDS_CHILDREN})
+    assert (code, end["finished"]) == (0, True), run.text()
+    assert [line for line in run.printed().split("\n") if line] == [
+        "process -15",
+        "subprocess -15",
+        "spawned 15",
+        "done",
+    ]
+
+
+def test_traps_and_kills_of_shells_work(run) -> None:
+    run.run("bash shells.sh", {"shells.sh": SHELLS})
+    said = ["monitor 143", "nested TERM", "nested 7", "subshell USR1", "timeout 124", "outer USR1"]
+    assert run.printed().split("\n") == said, run.text()
 
 
 def test_usr1_means_the_time_limit(run) -> None:

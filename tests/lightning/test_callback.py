@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Sequence
 
 import lightning.pytorch as pl
 import pytest
@@ -61,7 +63,13 @@ class StopAt(pl.Callback):
 
 
 def train(
-    cluster: Cluster, *, stop_at: Optional[int] = None, seed: int = 1, options: Any = None, **arguments: Any
+    cluster: Cluster,
+    *,
+    stop_at: Optional[int] = None,
+    seed: int = 1,
+    options: Any = None,
+    callbacks_too: Sequence[pl.Callback] = (),
+    **arguments: Any,
 ) -> Module:
     """As a script of a user would, on the cluster; a new attempt each time."""
     cluster.enter()
@@ -76,11 +84,36 @@ def train(
         callback = DeterminedCallback(core_context, info.latest_checkpoint, info.trial.trial_id, **(options or {}))
         quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "accelerator": "cpu"}
         trainer = pl.Trainer(
-            callbacks=[callback, StopAt(cluster, stop_at)],
+            callbacks=[callback, StopAt(cluster, stop_at), *callbacks_too],
             **{"max_epochs": 3, "log_every_n_steps": 3, **quiet, **arguments},
         )
         trainer.fit(module, loader(50, True), loader(20, False), ckpt_path=callback.restore())
     return module
+
+
+class TermAt(pl.Callback):
+    """As a scheduler that signals every process of a job: TERM comes, and with it the request to stop."""
+
+    def __init__(self, cluster: Cluster, batches: int) -> None:
+        self._stop, self._at = cluster.attempt.stop, batches
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        if trainer.global_step == self._at:
+            self._stop.write_text('{"reason": "preempted", "at": 0}')
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.25)
+
+
+def test_term_does_not_end_the_training_before_its_checkpoint(cluster: Cluster) -> None:
+    """Lightning's own handler would end it after the batch, with exit code 0 and without a checkpoint."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        train(cluster, callbacks_too=[TermAt(cluster, 3)])
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert steps(saved(cluster)) == [BATCHES]
+    assert cluster.attempt.ack.exists()
 
 
 def test_a_stop_after_an_epoch_changes_no_weight(cluster: Cluster) -> None:

@@ -381,6 +381,31 @@ def test_what_dethpc_does_by_its_own_means_is_left_out(line: str, tmp_path: Path
     assert directives(tmp_path, line, "--mail-type=END") == [*directives(tmp_path), "--mail-type=END"]
 
 
+@pytest.mark.parametrize(
+    ("lines", "asked", "ours", "left"),
+    [
+        (["--signal=USR2"], "USR2@60", "B:", []),
+        (["--mem=4G --signal B:USR1@90 --mail-type=END"], "B:USR1@90", "B:", ["--mem=4G", "--mail-type=END"]),
+        (["#SBATCH --sig=RB:TERM", "--signal='10@5'"], "USR1@5", "B:", []),
+        (["--signal=R:USR1"], "R:USR1@60", "RB:", []),
+    ],
+)
+def test_the_users_own_signal_is_left_to_the_node_beside_that_of_dethpc(
+    lines: list[str], asked: str, ours: str, left: list[str], tmp_path: Path
+) -> None:
+    given = directives(tmp_path, *lines)
+    assert [line for line in given if line.startswith("--signal")] == [f"--signal={ours}USR1@60"]
+    assert all(line in given for line in left)
+    text = render(ScriptInput("n", tmp_path, "h", sbatch_args=lines))
+    assert f"export DETHPC_SIGNAL={asked}\n" in text.replace("'", "")
+
+
+@pytest.mark.parametrize("value", ["FOO", "B:", "USR1@70000"])
+def test_a_signal_that_sbatch_would_refuse_is_refused(value: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--signal=" + value):
+        directives(tmp_path, f"--signal={value}")
+
+
 def test_the_users_other_gres_stand_beside_the_gpus(tmp_path: Path) -> None:
     lines = directives(tmp_path, "--gres=tmp:100G,gres:license:1", gres="gpu:3090:2")
     assert [line for line in lines if line.startswith("--gres")] == [f"--gres=gpu:3090:2,tmp:{100 << 30},license:1"]

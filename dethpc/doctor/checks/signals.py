@@ -24,7 +24,7 @@ def check(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
     else:
         yield note(
             f"ProctrackType {kind}: signals go to all of a job's processes",
-            "starts training code with TERM and USR1 ignored, so that it lives until its checkpoint",
+            "keeps training code that uses the Core API alive until its checkpoint (docs/stopping.md)",
             "ProctrackType=proctrack/cgroup is what most sites have",
         )
     if slurm.word("JobContainerType") == "tmpfs":

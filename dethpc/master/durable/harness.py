@@ -43,6 +43,7 @@ ROOMS = (
     "dethpc/domain/stopping.py",
     "dethpc/domain/trial_config.py",
     "dethpc/domain/usage.py",
+    "dethpc/domain/warning_signal.py",
     "dethpc/domain/workdir.py",
     "dethpc/searcher/__init__.py",
     "dethpc/rundir",

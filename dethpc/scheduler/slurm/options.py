@@ -98,7 +98,6 @@ TRANSLATED: Mapping[str, str] = {
     "partition": "selects the resource pool",
     "quiet": _ANSWER,
     "requeue": _RESUMES,
-    "signal": "dethpc chooses when the trial is told of its time limit",
 }
 
 # What decides how many nodes, tasks, cores, GPUs and how much memory a job has.
@@ -136,7 +135,7 @@ _KEPT = (
     "cores-per-socket cpu-freq deadline delay-boot dependency distribution exclude extra extra-node-info gpu-bind gpu-freq "
     "gres-flags hint hold ignore-pbs kill-on-invalid-dep licenses mail-type mail-user mcs-label mem-bind mincpus network nice "
     "no-kill nodelist oom-kill-step overcommit oversubscribe power prefer priority profile propagate qos reboot reservation "
-    "resv-ports segment share spread-job spread-segments stepmgr switches thread-spec threads-per-core time time-min tmp "
+    "resv-ports segment share signal spread-job spread-segments stepmgr switches thread-spec threads-per-core time time-min tmp "
     "tres-bind use-min-nodes verbose wait-all-nodes wckey"
 ).split()
 _SAME = {"cluster": "clusters", "tasks-per-node": "ntasks-per-node"}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from dethpc.containers import Wrapped
 from dethpc.domain.gres import requested
+from dethpc.domain.warning_signal import LONGEST, WarningSignal
 from dethpc.errors import ConfigError, GresError, Problem
 from dethpc.scheduler.slurm.options import GPUS, NODES, TASKS, Option, Unreadable, Use, read
 
@@ -87,11 +88,12 @@ def render(script: ScriptInput, template_dirs: Sequence[Path] = ()) -> str:
     ``sbatch_args`` that dethpc sets itself.
     """
     template = _templates(tuple(template_dirs)).get_template("trial.sbatch.j2")
-    options = options_of(script.sbatch_args)
+    options, asked_signal = _without_signal(options_of(script.sbatch_args))
     gres = _with_others(script.resources.gres, options)
     resources = replace(script.resources, gres=gres)
     return template.render(
-        directives=[*_directives(script, resources), *_user_directives(options, gres is not None)],
+        directives=[*_directives(script, resources, asked_signal), *_user_directives(options, gres is not None)],
+        asked_signal=asked_signal,
         run_dir=str(script.run_dir),
         harness=script.harness,
         python=script.python,
@@ -178,7 +180,18 @@ def _with_others(gres: str | None, options: Sequence[Option]) -> str | None:
     return ",".join([gres, *map(str, others)])
 
 
-def _directives(script: ScriptInput, asked: Resources) -> Iterator[str]:
+def _without_signal(options: Sequence[Option]) -> tuple[list[Option], WarningSignal | None]:
+    """``options`` without ``--signal``, and what the last one asks for: Slurm sends one signal per job, which is dethpc's, and
+    dethpc sends the user's. Raises ConfigError."""
+    given = [option.value or "" for option in options if option.name == "signal"]
+    try:
+        asked = WarningSignal.parse(given[-1]) if given else None
+    except ValueError as error:
+        raise ConfigError([Problem("slurm.sbatch_args", f"--signal={given[-1]}", str(error))]) from None
+    return [option for option in options if option.name != "signal"], asked
+
+
+def _directives(script: ScriptInput, asked: Resources, warning: WarningSignal | None) -> Iterator[str]:
     yield directive("job-name", script.job_name)
     if script.comment:
         yield directive("comment", script.comment)
@@ -196,10 +209,8 @@ def _directives(script: ScriptInput, asked: Resources) -> Iterator[str]:
         yield directive("time", math.ceil(asked.time / 60))
     if asked.time_min is not None:
         yield directive("time-min", math.ceil(asked.time_min / 60))
-    yield directive("signal", f"B:USR1@{min(_LONGEST_LEAD, math.ceil(asked.checkpoint + MARGIN))}")
-
-
-_LONGEST_LEAD = 65535  # all that --signal takes
+    overlaps = "R" if warning is not None and warning.reservation else ""
+    yield directive("signal", f"{overlaps}B:USR1@{min(LONGEST, math.ceil(asked.checkpoint + MARGIN))}")
 
 
 def literal_path(path: Path) -> str:
