@@ -174,7 +174,9 @@ class FileStore(_Folder, CheckpointStore):
 
     def share(self, uuid: str, earlier: str, paths: Sequence[str]) -> int:
         self._existing(uuid)
-        return links.share(self._folder, uuid, earlier, paths) if _is_folder(self._path(earlier)) else 0
+        if not _is_folder(self._path(earlier)) or self._cluster(uuid) != self._cluster(earlier):
+            return 0  # sharing takes the right to write to the earlier one's files away
+        return links.share(self._folder, uuid, earlier, paths)
 
     # --- reading --------------------------------------------------------------------------------------------------------
 
@@ -259,6 +261,10 @@ class FileStore(_Folder, CheckpointStore):
                     yield Held(uuid, not hidden, size, max(state.st_mtime for state in states))
 
     # --- deleting -------------------------------------------------------------------------------------------------------
+
+    def _cluster(self, uuid: str) -> str:
+        owner = self.identity(uuid).owner
+        return owner.cluster if owner is not None else ""
 
     def identity(self, uuid: str) -> Identity:
         """A link is none: it leads to what somebody keeps elsewhere."""

@@ -614,3 +614,14 @@ def test_what_is_not_there_is_read_from_earlier_folders_in_which_nothing_changes
     with stored(new, "a1") as path:  # the trial stores one of that name itself
         fill(path)
     assert new.identity("a1").owner == new.owner
+
+
+def test_nothing_is_shared_with_another_clusters_checkpoint_whose_files_stay_writable(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "store")
+    for uuid, cluster in (("a1", "another"), ("b1", "mine"), ("c1", "mine")):
+        (store.stage(uuid) / "weights.pt").write_bytes(b"w" * (1 << 20))
+        store.publish(uuid, owner=Owner(cluster, "experiment"))
+    mode = (tmp_path / "store" / "a1" / "weights.pt").stat().st_mode
+    assert store.share("b1", "a1", ["weights.pt"]) == 0
+    assert (tmp_path / "store" / "a1" / "weights.pt").stat().st_mode == mode
+    assert store.share("c1", "b1", ["weights.pt"]) == 1 << 20

@@ -235,6 +235,7 @@ def _unmanaged(
     }
     session = client._session
     info = _on_chief(distributed, lambda: _trial(session, chosen, config))
+    store.owner = info._owner
     files = TensorboardFiles(
         local_folder(None, distributed.rank),
         store,
@@ -292,12 +293,13 @@ def _trial(session: Session, chosen: Dict[str, Any], config: Config) -> ClusterI
     if config.external_trial_id is not None and config.external_experiment_id is None:
         raise ValueError("an external_trial_id needs the external_experiment_id that it belongs to")
     if config.external_experiment_id is None:
-        experiment = session.post("/api/v1/experiments", body)["experiment"]["id"]
+        made = session.post("/api/v1/experiments", body)["experiment"]
     else:
         from urllib.parse import quote
 
         path = f"/api/v1/experiments/by-external-id/{quote(config.external_experiment_id, safe='')}"
-        experiment = session.put(path, body)["experiment"]["id"]
+        made = session.put(path, body)["experiment"]
+    experiment = made["id"]
     new = {"experimentId": experiment, "hparams": config.hparams or {}, "unmanaged": True}
     if config.external_trial_id is None:
         trial = session.post("/api/v1/trials", new)["trial"]
@@ -305,7 +307,7 @@ def _trial(session: Session, chosen: Dict[str, Any], config: Config) -> ClusterI
         put = {"createTrialRequest": new, "externalTrialId": config.external_trial_id}
         trial = session.put("/api/v1/trials", put)["trial"]
     begun = session.post(f"/api/v1/trials/{trial['id']}/start", {"trialId": trial["id"], "resume": True})
-    return ClusterInfo(
+    info = ClusterInfo(
         master_url=session.url,
         cluster_id=cluster,
         agent_id="unmanaged",
@@ -326,3 +328,5 @@ def _trial(session: Session, chosen: Dict[str, Any], config: Config) -> ClusterI
         ),
         rendezvous_info=RendezvousInfo(["127.0.0.1"], 0, [0]),
     )
+    info._experiment_uuid = made.get("jobId") or ""
+    return info
