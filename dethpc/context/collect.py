@@ -234,8 +234,9 @@ def _too_large(entries: Sequence[Entry], limit: int) -> Iterator[str]:
         return
     largest = sorted(entries, key=lambda entry: entry.size, reverse=True)[:_NAMED]
     listing = "".join(f"\n  {_mebibytes(entry.size):>12}  {entry.path}" for entry in largest if entry.size)
+    over = f" ({total - limit:,} bytes over it)" if _mebibytes(total) == _mebibytes(limit) else ""
     yield (
-        f"the files to send come to {_mebibytes(total)}; the limit is {_mebibytes(limit)}. "
+        f"the files to send come to {_mebibytes(total)}; the limit is {_mebibytes(limit)}{over}. "
         f"Keep data on the shared file system and leave it out with {IGNORE_FILE}. The largest:{listing}"
     )
 

@@ -369,3 +369,9 @@ def test_a_home_is_no_context_directory(tmp_path: Path, monkeypatch: pytest.Monk
         collect(tmp_path)
     monkeypatch.setenv("DETHPC_HOME", str(tmp_path / "elsewhere"))
     assert paths(collect(tmp_path)) == ["train.py"]
+
+
+def test_a_context_that_is_a_little_too_large_is_told_by_how_much(tmp_path: Path) -> None:
+    (tmp_path / "data.bin").write_bytes(bytes((1 << 20) + 2048))
+    with pytest.raises(ContextError, match=r"come to 1\.0 MiB; the limit is 1\.0 MiB \(2,048 bytes over it\)"):
+        collect(tmp_path, limit=1 << 20)
