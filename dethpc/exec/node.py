@@ -311,6 +311,8 @@ class _Node:
             argv = command(self._spec.entrypoint, self._spec.slots)
         else:
             argv = interpreted(self._directory, self._script)
+            if "SLURM_JOB_NAME" in env and "SLURM_JOB_NAME" not in self._spec.environment:
+                env["SLURM_JOB_NAME"] = os.path.basename(self._script.path)  # as sbatch names the job of a script
         try:
             known = self._cluster_info(meeting)
             self._supervisor.meter_gpus(known["resources"]["gpu_uuids"])
