@@ -39,7 +39,8 @@ def _require(shape: slurm_dev.Shape) -> None:
         pytest.skip(str(error))
 
 
-def _cluster(shape: slurm_dev.Shape) -> Iterator[slurm_dev.Cluster]:
+def private_cluster(shape: slurm_dev.Shape) -> Iterator[slurm_dev.Cluster]:
+    """For a fixture: a cluster of that shape, as long as the fixture lives."""
     _require(shape)
     with tempfile.TemporaryDirectory(prefix=CLUSTERS) as parent:
         Path(parent).chmod(0o755)  # every user of this machine may use it, as on a site
@@ -54,7 +55,7 @@ def _cluster(shape: slurm_dev.Shape) -> Iterator[slurm_dev.Cluster]:
 @pytest.fixture(scope="session")
 def slurm() -> Iterator[slurm_dev.Cluster]:
     """4 nodes with 4 GPUs and 8 CPUs each, no accounting; partitions ``main`` (default, preemptible) and ``high``."""
-    yield from _cluster(slurm_dev.Shape())
+    yield from private_cluster(slurm_dev.Shape())
 
 
 @pytest.fixture(scope="session")
@@ -62,13 +63,13 @@ def slurm_accounting() -> Iterator[slurm_dev.Cluster]:
     """As ``slurm``, with slurmdbd."""
     if not accounting.installed(slurm_dev.search_path()):
         pytest.skip(f"slurmdbd or MariaDB is not installed: {accounting.INSTALL}")
-    yield from _cluster(slurm_dev.Shape(accounting=True, min_job_age=2))
+    yield from private_cluster(slurm_dev.Shape(accounting=True, min_job_age=2))
 
 
 @pytest.fixture(scope="module", params=["basic", "multifactor"])
 def slurm_of_both_priorities(request: pytest.FixtureRequest) -> Iterator[slurm_dev.Cluster]:
     """As ``slurm``: one whose priorities leave room for nice, and one with weights of zero, where all jobs have the least."""
-    yield from _cluster(slurm_dev.Shape(priority=request.param))
+    yield from private_cluster(slurm_dev.Shape(priority=request.param))
 
 
 @pytest.fixture
