@@ -159,10 +159,10 @@ def test_a_job_that_is_requeued_for_ever_is_stopped_too() -> None:
 def test_a_trial_rests_after_a_failure_and_longer_after_the_next() -> None:
     world = World()
     experiment = world.create(searcher=config("single")["searcher"], max_restarts=3)
-    for rest in (5, 10, 20):
+    for rest, error in ((5, "OSError"), (10, "KeyError"), (20, "ValueError")):
         (run,) = world.live()
         world.start(run)
-        world.end(run, {**FAILED, "message": f"OSError: try {rest}"}, rest=5)
+        world.end(run, {**FAILED, "message": error}, rest=5)
         assert world.live() == []
         assert next_deadline(world.state) == pytest.approx(world.clock + rest)
         world.do(events.Tick(world.clock + rest - 1))
