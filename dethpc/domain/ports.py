@@ -141,6 +141,19 @@ class QueuedJob:
     places: tuple[str, ...] = ()  # names of the nodes that a running one holds
 
 
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What a scheduler says of a job that is not submitted yet, in its own words; "" and None where it says nothing.
+
+    ``refusal``: it takes no such job, however long one waits. ``hindrance``: it does not take it at present. ``start``: when such a
+    job would start, in epoch seconds.
+    """
+
+    refusal: str = ""
+    hindrance: str = ""
+    start: float | None = None
+
+
 class Scheduler(Protocol):
     """Where runs are executed.
 
@@ -171,6 +184,11 @@ class Scheduler(Protocol):
         Raises: SubmitRejected (for good; the message is the scheduler's), SubmitDeferred (not at present), SubmitUncertain (the
         job may exist: look it up).
         """
+        ...
+
+    def prospect(self, script: Path, env: Mapping[str, str], folder: Path) -> Prospect:
+        """What would become of a job with this script, from ``folder`` and with ``env``. No job comes of the question. It takes 2 s
+        at most, and is left out where a limit allows no request now: silence says nothing. Raises nothing of the scheduler's."""
         ...
 
     @property

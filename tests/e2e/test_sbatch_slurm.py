@@ -164,9 +164,32 @@ def test_a_script_runs_in_whatever_shape_it_asks_for(on_slurm: User, options: st
 
 def test_dos_line_breaks_are_refused_as_by_sbatch(on_slurm: User) -> None:  # noqa: F811
     user = on_slurm
-    (user.folder / "context").mkdir()
+    (user.folder / "context").mkdir(exist_ok=True)
     (user.folder / "context/job.sbatch").write_bytes(b"#!/bin/bash\r\n#SBATCH --cpus-per-task=1\r\necho hello\r\n")
     user.write("config.yaml", "entrypoint: job.sbatch\nsearcher: {name: single, metric: loss}\n")
     user.det("experiment", "create", "config.yaml", "context", code=1)
     assert "Batch script contains DOS line breaks" in user.errors
     assert user.json("experiment", "list") == []
+
+
+def test_what_slurm_would_never_take_is_refused_at_creation(on_slurm: User) -> None:  # noqa: F811
+    user = on_slurm
+    config = {"entrypoint": "true", "searcher": {"name": "single", "metric": "loss"}}
+    (user.folder / "context").mkdir(exist_ok=True)
+    user.write("config.yaml", yaml.safe_dump({**config, "slurm": {"sbatch_args": ["--licenses=none-such"]}}))
+    user.det("experiment", "create", "config.yaml", "context", code=1)
+    assert "Slurm refuses: Invalid license specification" in user.errors
+    assert user.json("experiment", "list") == []
+    assert jobs(user) == []
+
+
+def test_what_slurm_would_not_take_at_present_is_a_note(on_slurm: User) -> None:  # noqa: F811
+    user = on_slurm
+    slurm_command(user, "scontrol", "update", "nodename=n[0-3]", "state=drain", "reason=test")
+    try:
+        user.write("context/train.sh", "true\n")
+        experiment = user.create("--paused", entrypoint="true")
+        assert "would not start such a job in pool main at present, and trials wait" in user.errors
+        user.det("experiment", "kill", str(experiment))
+    finally:
+        slurm_command(user, "scontrol", "update", "nodename=n[0-3]", "state=resume")

@@ -25,7 +25,8 @@ def greeted(slurm: Cluster, tmp_path: Path) -> Iterator[User]:
     greet = f"echo '{BANNER}'; echo 4711; echo '{BANNER}' >&2"
     for name in COMMANDS:
         script = folder / name
-        script.write_text(f'#!/bin/bash\n{greet}\n{shutil.which(name)} "$@"\ncode=$?\n{greet}\nexit $code\n')
+        silent = f'[[ "$*" != *--test-only* || ! -e {folder}/silent ]] || exit 1'
+        script.write_text(f'#!/bin/bash\n{greet}\n{silent}\n{shutil.which(name)} "$@"\ncode=$?\n{greet}\nexit $code\n')
         script.chmod(0o755)
     user = make_user(tmp_path, SLURM_CONF=str(slurm.conf))
     user.env["PATH"] = f"{folder}:{user.env['PATH']}"
@@ -34,6 +35,10 @@ def greeted(slurm: Cluster, tmp_path: Path) -> Iterator[User]:
 
 
 def test_what_slurm_refuses_for_good_ends_the_trial_whatever_a_banner_says(greeted: User) -> None:
+    greeted.config(slurm={"sbatch_args": ["--licenses=nosuch"]})
+    greeted.det("experiment", "create", "config.yaml", "context", code=1)
+    assert "Invalid license specification" in greeted.errors and "maintenance" not in greeted.errors
+    (Path(greeted.env["PATH"].split(":")[0]) / "silent").touch()  # its wrapper knows no --test-only
     experiment_id = greeted.create(slurm={"sbatch_args": ["--licenses=nosuch"]})
     assert greeted.wait_state(experiment_id, "ERROR", "COMPLETED")["state"] == "STATE_ERROR"
     (trial,) = greeted.trials(experiment_id)

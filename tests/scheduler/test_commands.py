@@ -13,7 +13,7 @@ import pytest
 
 from dethpc.deploy.slurm_dev import Cluster
 from dethpc.domain.nodes import NodeState
-from dethpc.domain.ports import ArrayRequest, JobRequest, JobState, Scheduler
+from dethpc.domain.ports import ArrayRequest, JobRequest, JobState, Prospect, Scheduler
 from dethpc.errors import SchedulerUnavailable, SubmitDeferred, SubmitRejected, SubmitUncertain
 from dethpc.scheduler.slurm.arrays import together
 from dethpc.scheduler.slurm.commands import SlurmCommands
@@ -375,3 +375,32 @@ def test_elements_of_one_array_are_cancelled_with_one_word() -> None:
     ids = ["7", "57_3", "58_1", "57_0", "57_1", "57_2", "57_7", "57_3", "58"]
     assert together(ids) == ["7", "58", "57_[0-3,7]", "58_1"]
     assert together([]) == []
+
+
+def test_what_would_become_of_a_job_is_asked_without_submitting_it(slurm: Cluster, tmp_path: Path) -> None:
+    scheduler, script = commands(slurm), tmp_path / "job.sbatch"
+
+    def prospect(option: str) -> Prospect:
+        script.write_text(f"#!/bin/bash\n#SBATCH {option}\ntrue\n")
+        return scheduler.prospect(script, {"PATH": os.environ["PATH"]}, tmp_path)
+
+    before = set(scheduler.jobs())
+    start = prospect("--nodes=1").start
+    assert start is not None and start > 1e9
+    assert prospect("--licenses=none-such").refusal == "Invalid license specification"
+    assert prospect("--partition=none-such").refusal == "Invalid partition name specified"
+    assert prospect("--nodes=99") == Prospect(hindrance="Requested node configuration is not available")
+    assert set(scheduler.jobs()) == before
+
+
+def test_a_scheduler_that_is_silent_or_may_not_be_asked_says_nothing_of_a_job(slurm_private, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    cluster, script = slurm_private(nodes=1), tmp_path / "job.sbatch"
+    script.write_text("#!/bin/bash\n#SBATCH --licenses=none-such\ntrue\n")
+    throttle = Throttle(0.001, 1)
+    assert commands(cluster, throttle=throttle).prospect(script, {}, tmp_path).refusal
+    assert commands(cluster, throttle=throttle).prospect(script, {}, tmp_path) == Prospect()
+    cluster.freeze_controller()
+    try:
+        assert commands(cluster).prospect(script, {}, tmp_path) == Prospect()
+    finally:
+        cluster.thaw_controller()

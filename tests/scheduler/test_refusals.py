@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dethpc.errors import SchedulerError, SchedulerUnavailable, SubmitDeferred, SubmitRejected, SubmitUncertain
-from dethpc.scheduler.slurm.refusals import refusal, refused
+from dethpc.scheduler.slurm.refusals import of_test_only, refusal, refused
 
 POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
 
@@ -100,3 +100,29 @@ def test_a_program_that_a_site_has_renamed_is_understood() -> None:
 
 def test_what_it_says_while_it_tries_again_is_no_refusal() -> None:
     assert not refused("sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying\n")
+
+
+@pytest.mark.parametrize(
+    ("stderr", "verdict"),
+    [
+        ("allocation failure: Invalid license specification\n", ("Invalid license specification", True)),
+        (printed("invalid partition specified: x") + "allocation failure: Invalid partition name specified\n",
+         ("Invalid partition name specified", True)),
+        ("allocation failure: Invalid account or account/partition combination specified\n",
+         ("Invalid account or account/partition combination specified", True)),
+        (printed("Invalid generic resource (gres) specification"), ("Invalid generic resource (gres) specification", True)),
+        ("sbatch: unrecognized option '--frob'\nTry \"sbatch --help\"\n", ("unrecognized option '--frob'", True)),
+        ("allocation failure: Requested node configuration is not available\n",
+         ("Requested node configuration is not available", False)),
+        ("allocation failure: Required partition not available (inactive or drain)\n",
+         ("Required partition not available (inactive or drain)", False)),
+        ("allocation failure: Unable to contact slurm controller (connect failure)\n", ("", False)),
+        ("allocation failure: Socket timed out on send/recv operation\n", ("", False)),
+        ("", ("", False)),
+        ("maintenance of Invalid license specification on Monday\n", ("", False)),
+    ],
+)  # fmt: skip
+def test_a_tested_job_is_refused_by_what_no_time_mends_alone(stderr: str, verdict: tuple[str, bool]) -> None:
+    assert of_test_only(stderr) == verdict
+    for banner in BANNERS:
+        assert of_test_only(f"{banner}\n{stderr}") == verdict if verdict[0] else True

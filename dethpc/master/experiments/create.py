@@ -25,7 +25,16 @@ from dethpc.engine import events
 from dethpc.errors import ConfigError, ContextError, DethpcError, NotFound, Problem, Refused
 from dethpc.master.durable import contexts
 from dethpc.master.durable.ledger import Ledger
-from dethpc.master.experiments import batch_scripts, code_notes, doubts, environments, installs, requested, standalone
+from dethpc.master.experiments import (
+    batch_scripts,
+    code_notes,
+    doubts,
+    environments,
+    installs,
+    prospects,
+    requested,
+    standalone,
+)
 from dethpc.master.experiments.secrets import revealed_text
 from dethpc.master.experiments.unmanaged import NO_ENTRYPOINT, Unmanaged, config_of
 from dethpc.master.installation import Installation
@@ -250,7 +259,8 @@ class Creator:
             config, more = requested.fold(config_yaml, script, shell, self._cluster())
             config = config.model_copy(update={"entrypoint": entrypoint})
             notes += more
-        self._admission.check(config)
+        text = self._admission.check(config)
+        notes += prospects.notes(prospects.ask(self._scheduler, text, self._home.root), config)
         inside = self._admission.container(config)
         notes += loaded.without_container if inside is None else inside.notes(config)
         python = sent.python if sent else None

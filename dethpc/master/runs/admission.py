@@ -51,8 +51,8 @@ class Admission:
         except SchedulerUnavailable:
             return of
 
-    def check(self, config: ExperimentConfig) -> None:
-        """Refuse at once what could never start. Raises ConfigError."""
+    def check(self, config: ExperimentConfig) -> str:
+        """Refuse at once what could never start. Returns the script that a job of a trial would have. Raises ConfigError."""
         name = config.resources.resource_pool
         self.pool(name)
         try:
@@ -65,7 +65,7 @@ class Admission:
         if impossible is not None:
             raise ConfigError([Problem(impossible.field, impossible.why, impossible.remedy)])
         self.container(config, found.slot_type)
-        self._script.text(Path("/run"), "check", config, found)  # a dry run: raises what the real one would
+        return self._script.text(Path("/run"), "check", config, found)
 
     def container(self, config: ExperimentConfig, slot_type: str | None = None) -> containers.Inside | None:
         """The container that its trials start in; None: they start without one. Raises ConfigError where that cannot be,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dethpc.domain.nodes import NodeState
-from dethpc.domain.ports import ArrayRequest, JobRecord, JobRequest, JobState, NodeInfo, PoolInfo, QueuedJob
+from dethpc.domain.ports import ArrayRequest, JobRecord, JobRequest, JobState, NodeInfo, PoolInfo, Prospect, QueuedJob
 from dethpc.errors import SchedulerUnavailable, SubmitRejected, SubmitUncertain
 from dethpc.scheduler.local import devices, processes, queue
 from dethpc.scheduler.local.jobs import CANCEL, REQUEUE, Job, Jobs, Table
@@ -111,6 +111,9 @@ class LocalScheduler:
 
     def element(self, number: str) -> str | None:
         return None  # there are no arrays here
+
+    def prospect(self, script: Path, env: Mapping[str, str], folder: Path) -> Prospect:
+        return Prospect()  # what does not fit on this machine is refused before
 
     def start_now(self, job_ids: Sequence[str]) -> None:
         """Nothing is held back here."""

@@ -24,15 +24,16 @@ from dethpc.domain.ports import (
     JobState,
     NodeInfo,
     PoolInfo,
+    Prospect,
     QueuedJob,
 )
 from dethpc.errors import SchedulerError, SchedulerUnavailable, SubmitUncertain
-from dethpc.scheduler.slurm import answers, rows
+from dethpc.scheduler.slurm import answers, rows, states
 from dethpc.scheduler.slurm import pools as slurm_pools
 from dethpc.scheduler.slurm.arrays import together
 from dethpc.scheduler.slurm.environment import cluster, of_submission, scrub
 from dethpc.scheduler.slurm.pools import NodeRow, SlurmPool
-from dethpc.scheduler.slurm.refusals import refusal, refused
+from dethpc.scheduler.slurm.refusals import of_test_only, refusal, refused
 from dethpc.scheduler.slurm.runner import Completed, Runner, SubprocessRunner
 from dethpc.scheduler.slurm.throttle import Throttle
 
@@ -68,6 +69,11 @@ _NEW_TOKEN = (
 )
 
 _NUMBERS = 8  # lines with a number, at most, that are tried as job ids
+
+_FOR_A_PROSPECT = 2.0
+"""Seconds for what a job that is not submitted yet would meet: somebody waits who may do without."""
+
+_WOULD_START = re.compile(r"\bJob \d+ to start at (\S+) using ")
 
 _PATIENCE = 20.0
 """Seconds for an answer that somebody waits for, who would take a master that waits longer for one that does not answer."""
@@ -115,6 +121,21 @@ class SlurmCommands:
 
     def submit(self, job: JobRequest) -> str:
         return self._sbatch([str(job.script)], job.env, job.run_dir)
+
+    def prospect(self, script: Path, env: Mapping[str, str], folder: Path) -> Prospect:
+        if self._throttle is not None and not self._throttle.take_now():
+            return Prospect()
+        environment = {**of_submission(env, self._environment), **PRINTING}
+        argv = ["sbatch", "--test-only", str(script)]
+        try:
+            done = self._runner.run(argv, env=environment, cwd=folder, timeout=_FOR_A_PROSPECT)
+        except (TimeoutError, SchedulerUnavailable):
+            return Prospect()
+        if done.returncode == 0:
+            begins = _WOULD_START.findall(done.stderr)
+            return Prospect(start=states.epoch(begins[-1]) if begins else None)
+        words, for_good = of_test_only(done.stderr) if done.returncode > 0 else ("", False)
+        return Prospect(refusal=words) if for_good else Prospect(hindrance=words)
 
     @property
     def largest_array(self) -> int:

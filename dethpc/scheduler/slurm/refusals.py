@@ -119,3 +119,40 @@ def meaning(stderr: str) -> type[SchedulerError]:
 def refused(stderr: str) -> bool:
     """Whether the controller said that it took no job: an exit code may be that of a site's wrapper."""
     return any(line.startswith(_FAILED) for line in answers.complaints(stderr))
+
+
+_TESTED = "allocation failure: "
+# What no time mends. Other sentences are notes, and the submission decides: --test-only calls a node configuration unavailable
+# while nodes are drained, too.
+_FOR_GOOD = (
+    "Invalid account",
+    "Invalid partition",
+    "Invalid qos",
+    "Invalid license specification",
+    "Invalid generic resource",
+    "Invalid Trackable RESource",
+    "Invalid GRES specification",
+    "Invalid feature specification",
+    "Invalid node name specified",
+    "Invalid wckey specification",
+    "Invalid burst buffer",
+    "Invalid directive found in batch script",
+    "Invalid numeric value",
+    "Batch script contains DOS line breaks",
+    "unrecognized option",
+    "invalid option",
+    "ambiguous option",
+    "option '",
+)
+
+
+def of_test_only(stderr: str) -> tuple[str, bool]:
+    """What ``sbatch --test-only``, which failed, complained of last; and whether no time mends it. ("", False): Slurm said
+    nothing."""
+    failures = [line.partition(_TESTED)[2] for line in stderr.splitlines() if _TESTED in line]
+    complaints = answers.complaints(stderr)
+    verdict = (failures or complaints or [""])[-1].strip()
+    meant = meaning(f"sbatch: error: {_FAILED}{verdict}")
+    if not verdict or meant in (SchedulerUnavailable, SubmitUncertain):
+        return "", False
+    return verdict, meant is SubmitRejected and verdict.lower().startswith(tuple(words.lower() for words in _FOR_GOOD))

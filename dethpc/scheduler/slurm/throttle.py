@@ -14,6 +14,16 @@ class Throttle:
         self._tokens, self._at = float(burst), time.monotonic()
         self._lock = threading.Lock()
 
+    def take_now(self) -> bool:
+        """Take a token if there is one, without waiting."""
+        with self._lock:
+            now = time.monotonic()
+            tokens = min(self.burst, self._tokens + (now - self._at) * self.rate)
+            if tokens < 1:
+                return False
+            self._tokens, self._at = tokens - 1, now
+            return True
+
     def take(self) -> None:
         with self._lock:
             now = time.monotonic()

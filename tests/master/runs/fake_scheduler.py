@@ -13,10 +13,11 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from dethpc.domain.ids import element_id, job_number
 from dethpc.domain.nodes import NodeState
-from dethpc.domain.ports import ArrayRequest, JobRecord, JobRequest, JobState, NodeInfo, PoolInfo, QueuedJob
+from dethpc.domain.ports import ArrayRequest, JobRecord, JobRequest, JobState, NodeInfo, PoolInfo, Prospect, QueuedJob
 from dethpc.errors import SchedulerUnavailable, SubmitDeferred, SubmitRejected, SubmitUncertain
 from tests.waiting import LONG_ENOUGH
 
@@ -182,6 +183,9 @@ class FakeScheduler:
     def element(self, number: str) -> str | None:
         with self._asked("element"):
             return self.elements.get(number)
+
+    def prospect(self, script: Path, env: Mapping[str, str], folder: Path) -> Prospect:
+        return Prospect()
 
     def start_now(self, job_ids: Sequence[str]) -> None:
         with self._asked("start_now"):

@@ -11,7 +11,7 @@ from typing import Any
 
 from dethpc.domain.ids import element_id, job_number
 from dethpc.domain.nodes import NodeState
-from dethpc.domain.ports import ArrayRequest, JobRecord, JobRequest, JobState, NodeInfo, PoolInfo, QueuedJob
+from dethpc.domain.ports import ArrayRequest, JobRecord, JobRequest, JobState, NodeInfo, PoolInfo, Prospect, QueuedJob
 from dethpc.errors import SchedulerUnavailable, SubmitDeferred, SubmitRejected, SubmitUncertain
 from tests.simulator.world.clock import Clock
 
@@ -324,6 +324,9 @@ class Slurm:
     def element(self, number: str) -> str | None:
         self._ask("element")
         return None  # nobody here knows an element by another number
+
+    def prospect(self, script: Path, env: Mapping[str, str], folder: Path) -> Prospect:
+        return Prospect()
 
     def start_now(self, job_ids: Sequence[str]) -> None:
         self._ask("start_now")

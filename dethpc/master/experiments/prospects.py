@@ -1,0 +1,40 @@
+"""What the scheduler says of an experiment's trials before there is one."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from dethpc.config.experiment import ExperimentConfig
+from dethpc.domain.ports import Prospect, Scheduler
+from dethpc.errors import ConfigError, Problem
+from dethpc.master.runs import environment
+
+_SOON = 3600.0
+"""Seconds. Of a start that is expected later its owner is told."""
+
+
+def ask(scheduler: Scheduler, script: str, folder: Path) -> Prospect:
+    """``script``: the text that a trial's job would have. ``folder``: where jobs may be submitted from."""
+    if scheduler.kind == "local":
+        return Prospect()
+    with tempfile.NamedTemporaryFile("w", dir=folder, prefix="prospect-", suffix=".sbatch") as file:
+        file.write(script)
+        file.flush()
+        return scheduler.prospect(Path(file.name), environment.bare(), folder)
+
+
+def notes(prospect: Prospect, config: ExperimentConfig) -> Iterator[str]:
+    """What its owner should know. Raises ConfigError where no time mends what Slurm refuses."""
+    pool = config.resources.resource_pool
+    if prospect.refusal:
+        found = f"what Slurm refuses: {prospect.refusal}"
+        options = "options of the entrypoint's script, of slurm.sbatch_args or of the pool that this cluster has"
+        raise ConfigError([Problem("slurm", found, options)])
+    if prospect.hindrance:
+        yield f"Slurm would not start such a job in pool {pool} at present, and trials wait: {prospect.hindrance}"
+    if prospect.start is not None and prospect.start > time.time() + _SOON:
+        begins = time.strftime("%Y-%m-%d %H:%M", time.localtime(prospect.start))
+        yield f"Slurm expects to start such a job in pool {pool} at {begins}"
