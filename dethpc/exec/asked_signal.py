@@ -21,7 +21,7 @@ class AskedSignal:
     """What ``DETHPC_SIGNAL`` in ``environ`` asks for. ``script``: the entrypoint is an sbatch script, and stands for the job's."""
 
     def __init__(self, environ: Mapping[str, str], script: bool, rank: int, log: Log) -> None:
-        self._environ, self._script, self._log = environ, script, log
+        self._script, self._log = script, log
         self.entrypoint = 0  # the process id of what runs on this node
         self._asked: Optional[WarningSignal] = None
         deadline, text = job_end(environ), environ.get("DETHPC_SIGNAL")
@@ -45,12 +45,12 @@ class AskedSignal:
 
     def _to_steps(self, number: int) -> str:
         """The job's steps but the one that this process is in, by Slurm's own way."""
-        job, own = self._environ.get("SLURM_JOB_ID", ""), self._environ.get("SLURM_STEP_ID", "")
-        if not job:
+        job, own = slurm.job_id(), slurm.own_step()
+        if not job or not own:
             return ""
         try:
             listed = slurm.run("squeue", "--steps", f"--jobs={job}", "--noheader", "--format=%i").split()
-            steps = [step for step in listed if step.rpartition(".")[2].isdigit() and step != f"{job}.{own}"]
+            steps = [step for step in listed if step.rpartition(".")[2].isdigit() and step != own]
             if steps:
                 slurm.run("scancel", f"--signal={number}", *steps)
         except (OSError, subprocess.SubprocessError) as error:

@@ -17,6 +17,18 @@ def job_id() -> str:
     return os.environ.get("SLURM_JOB_ID", "")
 
 
+def own_step() -> str:
+    """Id of the step that this process is in, as squeue prints it; "" where nobody can tell. What this process was started with
+    says so: its variables have been made those of the batch script since."""
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            first = dict(entry.partition(b"=")[::2] for entry in file.read().split(b"\0"))
+    except OSError:
+        return ""
+    step = first.get(b"SLURM_STEP_ID", b"").decode()
+    return f"{job_id()}.{step}" if step else ""
+
+
 def run(*words: str) -> str:
     """What a command of Slurm's prints. Raises: OSError, subprocess.SubprocessError."""
     return subprocess.run(
