@@ -45,16 +45,17 @@ TABS = ("trials", "hyperparameters", "search", "checkpoints", "configuration", "
 class Visitor:
     """A browser's requests, on a connection that is kept."""
 
-    def __init__(self, master: Master, cookie: str = "") -> None:
+    def __init__(self, master: Master, before: Visitor | None = None) -> None:
         where = urlsplit(master.session.url)
         self.root = f"{master.session.url}/det/"
         self.connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=120)
-        self.cookie = cookie
-        if not cookie:
-            code = master.session.post("/api/v1/auth/code")["code"]
-            self.connection.request("GET", f"/det/enter?code={code}")
+        self.headers: dict[str, str] = before.headers if before is not None else {}
+        if before is None:
+            made = master.session.post("/api/v1/auth/code")
+            named = {"Host": f"{made['host']}:{where.port}"}
+            self.connection.request("GET", f"/det/enter?code={made['code']}", headers=named)
             answer = self.connection.getresponse()
-            self.cookie = str(answer.getheader("set-cookie")).partition(";")[0]
+            self.headers = {**named, "Cookie": str(answer.getheader("set-cookie")).partition(";")[0]}
             answer.read()
 
     def get(self, path: str, **headers: str) -> bytes:
@@ -68,7 +69,7 @@ class Visitor:
         return body
 
     def _asked(self, path: str, headers: dict[str, str]) -> http.client.HTTPResponse:
-        self.connection.request("GET", f"/det/{path}", headers={"Cookie": self.cookie, **headers})
+        self.connection.request("GET", f"/det/{path}", headers={**self.headers, **headers})
         return self.connection.getresponse()
 
 
@@ -127,9 +128,10 @@ def in_a_browser(master: Master, asked: argparse.Namespace) -> Iterator[Row]:
         browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 800})
         page.set_default_timeout(120_000)
-        code = master.session.post("/api/v1/auth/code")["code"]
-        root = f"{master.session.url}/det/"
-        page.goto(f"{root}enter?code={code}")
+        made = master.session.post("/api/v1/auth/code")
+        where = urlsplit(master.session.url)
+        root = f"{where.scheme}://{made['host']}:{where.port}/det/"
+        page.goto(f"{root}enter?code={made['code']}")
         number = next(path for path in paths(master) if path.startswith("experiments/"))
         for path, ready in (
             (number, "#curves canvas"),
@@ -324,8 +326,8 @@ def fifty(master: Master, seconds: float) -> Iterator[Row]:
     over, heard, page = threading.Event(), [0], f"experiments/{number}"
 
     def listen() -> None:
-        stream, reader = Visitor(master, first.cookie), Visitor(master, first.cookie)
-        stream.connection.request("GET", f"/det/events?of=experiment-{number}", headers={"Cookie": first.cookie})
+        stream, reader = Visitor(master, first), Visitor(master, first)
+        stream.connection.request("GET", f"/det/events?of=experiment-{number}", headers=first.headers)
         answer = stream.connection.getresponse()
         while (line := answer.readline()) and not over.is_set():  # the master ends it, too
             if line == b"event: changed\n":

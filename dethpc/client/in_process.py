@@ -19,8 +19,9 @@ _AHEAD = 16  # pieces of a body that the application may be ahead of its reader
 class InProcess:
     """A transport that calls an ASGI application (its HTTP part; start-up and shut-down are whoever's made it).
 
-    ``headers`` go with each request. ``loop``: the event loop that the application already runs in, if it does; otherwise it gets
-    one in a thread of its own. Calls block, so code of that loop must make them in a thread.
+    ``headers`` and ``state``, the request's state as the application sees it, go with each request. ``loop``: the event loop that
+    the application already runs in, if it does; otherwise it gets one in a thread of its own. Calls block, so code of that loop
+    must make them in a thread.
     """
 
     url = "http://in-process"
@@ -30,8 +31,9 @@ class InProcess:
         app: App,
         loop: Optional[asyncio.AbstractEventLoop] = None,
         headers: Optional[Mapping[str, str]] = None,
+        state: Optional[Mapping[str, object]] = None,
     ) -> None:
-        self._app, self._headers = app, headers or {}
+        self._app, self._headers, self._state = app, headers or {}, state or {}
         self._given = loop
         self._own: Optional[asyncio.AbstractEventLoop] = None
         self._lock = threading.Lock()
@@ -51,7 +53,7 @@ class InProcess:
                 "a call into the application from its own event loop waits for itself: make it in a thread"
             )
         exchange = Exchange(loop, body or b"", timeout)
-        exchange.start(self._app, http_scope(method, target, {**self._headers, **headers}))
+        exchange.start(self._app, http_scope(method, target, {**self._headers, **headers}, self._state))
         return exchange
 
     def close(self) -> None:
@@ -151,7 +153,9 @@ class Exchange:
         self._messages.put(message)
 
 
-def http_scope(method: str, target: str, headers: Mapping[str, str]) -> Dict[str, Any]:
+def http_scope(
+    method: str, target: str, headers: Mapping[str, str], state: Optional[Mapping[str, object]] = None
+) -> Dict[str, Any]:
     """A request as ASGI applications take it. ``target``: path and query."""
     path, _, query = target.partition("?")
     return {
@@ -167,7 +171,7 @@ def http_scope(method: str, target: str, headers: Mapping[str, str]) -> Dict[str
         "headers": [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
         "client": None,
         "server": ("in-process", None),
-        "state": {},
+        "state": dict(state or {}),
     }
 
 

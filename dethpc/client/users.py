@@ -47,7 +47,8 @@ def end_login(session: Session, login: int) -> None:
     session.delete(f"/api/v1/auth/sessions/{login}")
 
 
-def one_time_code(session: Session) -> str:
-    """What logs a browser in, once, within five minutes."""
-    code: str = session.post("/api/v1/auth/code")["code"]
-    return code
+def one_time_code(session: Session) -> Json:
+    """``code``, which logs a browser in once, within five minutes, ``host``, the host name of the pages by loopback, and
+    ``siteHost``, that by the network, "" for the master's own."""
+    made: Json = session.post("/api/v1/auth/code")
+    return made

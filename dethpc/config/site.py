@@ -158,8 +158,19 @@ def _switch(value: Any) -> Any:
     )  # as YAML reads on and off
 
 
+def _pages_host(value: str) -> str:
+    if not re.fullmatch(r"(\*\.)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?", value):
+        raise wrong(
+            "a host name in small letters without a port, or *. and one, such as *.det.example.org", found=show(value)
+        )
+    return value
+
+
+PagesHost = Annotated[str, AfterValidator(_pages_host)]
+
+
 class Master(Section):
-    """Where the master listens, and how. Without a host: loopback where jobs run on this machine, else every interface."""
+    """Where the master listens, and how. Without a host: where its jobs reach it (``master.listening``)."""
 
     host: Optional[Word] = None
     port: Annotated[Whole, Field(ge=0, le=65535)] = 0  # 0: any free one
@@ -169,6 +180,7 @@ class Master(Section):
     auth: Literal["token", "munge"] = "token"  # how owner and master know each other
     munge_socket: Optional[AbsolutePath] = None  # None: munge's own
     socket: Optional[Word] = None  # below DETHPC_HOME or absolute, for a reverse proxy; None: there is none
+    pages_host: Optional[PagesHost] = None  # the host name of the pages; its * is a label that each master draws
 
     @property
     def munge(self) -> str | None:

@@ -31,6 +31,7 @@ class TokenKind(str, Enum):
     SESSION = "USER_SESSION"  # a login
     ACCESS = "ACCESS_TOKEN"  # a script that its user gave it to
     OWNER = "OWNER_TOKEN"  # the owner's token file, so that a new one is noticed
+    PAGES = "PAGE_SESSION"  # a browser's login to the pages, which no request to the API can show
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -16,16 +16,17 @@ import anyio.to_thread
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from dethpc import errors
 from dethpc.client.in_process import App, InProcess
 from dethpc.client.session import Session
 from dethpc.web import following, show
+from dethpc.web.access import PROOF, Caller, May, Sessions, home, proof_of, where
 from dethpc.web.asked import Answer, Asked, Download, Goto, Handler, Page, pairs, up
 from dethpc.web.following import BEAT
-from dethpc.web.pages import ROUTES, entry, logs, sure
+from dethpc.web.pages import ROUTES, entry, logs, needed, sure
 from dethpc.web.sharing import Rounds, Shared
 
 log = logging.getLogger(__name__)
@@ -71,12 +72,15 @@ class Commits(Rounds, Protocol):
 
 
 class Pages:
-    """``master``: the application whose pages these are, asked in this process. ``cookie``: the name of that which logs in.
+    """``master``: the application whose pages these are, asked in this process. ``cookie``: the name of that of a session.
     ``notice``: what every page is to say of runs that the master cannot ask about."""
 
-    def __init__(self, master: App, commits: Commits, version: str, cookie: str, notice: Callable[[], str]) -> None:
+    def __init__(
+        self, master: App, commits: Commits, sessions: Sessions, version: str, cookie: str, notice: Callable[[], str]
+    ) -> None:
         self._notice = notice
         self._master, self._commits, self._version, self._cookie = master, commits, version, cookie
+        self._sessions = sessions
         self._files = {path.relative_to(_STATIC).as_posix(): path for path in _STATIC.rglob("*") if path.is_file()}
         self._stamp = _stamp(self._files)
         self._shared = Shared(commits)
@@ -97,6 +101,8 @@ class Pages:
                 Route("/static/{stamp}/{name:path}", self._static),
                 Route("/events", self._events),
                 Route("/trials/{trial:int}/logs/follow", self._follow),
+                Route("/renewal", self._renewal, methods=["POST"]),
+                Route("/successor", self._successor, methods=["POST"]),
                 *routes,
             ],
             exception_handlers={404: self._nowhere, 405: self._nowhere},
@@ -114,41 +120,70 @@ class Pages:
                 return self._error(request, 400, str(error))
             if handler is entry.enter and request.method == "HEAD":
                 return Response(headers=_HEADERS)  # who only looks at what a link leads to has not used it
-            if handler not in entry.OPEN and not request.state.principal:
+            if handler not in entry.OPEN and request.state.login is None:
                 return self._to_login(request)
             if self._limiter is None:
                 self._limiter = anyio.CapacityLimiter(AT_ONCE)
             make = partial(
                 anyio.to_thread.run_sync, partial(self._made, handler, asked, request), limiter=self._limiter
             )
-            if request.method == "GET" and "hx-request" in request.headers:  # a page that was told of a change
-                return await self._shared.answer((request.state.principal, asked.path, asked.pairs), make)
+            if (
+                request.method == "GET" and handler not in entry.OPEN and "hx-request" in request.headers
+            ):  # a page that was told of a change
+                return await self._shared.answer((asked.path, asked.pairs), make)
             return await make()
 
         return endpoint
 
     async def _asked(self, request: Request) -> Asked:
-        form = b""
-        if request.method == "POST":
-            async for piece in request.stream():
-                form += piece
-                if len(form) > MOST_FORM:
-                    raise ValueError(f"the form is larger than {MOST_FORM >> 10} KiB")
-        transport = InProcess(
-            self._master, asyncio.get_running_loop(), {"User-Agent": request.headers.get("user-agent", "")}
-        )
+        form = pairs((await self._form(request)).decode("utf-8", "replace")) if request.method == "POST" else ()
+        caller = self._caller(request, proof_of(request, dict(form)))
         return Asked(
-            session=Session(transport, request.state.token or None, retries=0),
+            session=caller.open(caller.may),
             path=request.scope["path"].removeprefix(request.scope.get("root_path", "")),
             parts=request.path_params,
             pairs=pairs(request.url.query),
-            form_pairs=pairs(form.decode("utf-8", "replace")),
+            form_pairs=tuple((name, value) for name, value in form if name != PROOF),
             since=self._commits.at,
+            who=caller,
+        )
+
+    async def _form(self, request: Request) -> bytes:
+        form = b""
+        async for piece in request.stream():
+            form += piece
+            if len(form) > MOST_FORM:
+                raise ValueError(f"the form is larger than {MOST_FORM >> 10} KiB")
+        return form
+
+    def _caller(self, request: Request, proof: str) -> Caller:
+        login, program = request.state.login, request.headers.get("user-agent", "")[:300]
+        visit = getattr(request.state, "visit", None)
+        loop = asyncio.get_running_loop()
+
+        def opened(may: May) -> Session:
+            state = {"grant": self._sessions.grant(login, may)} if login is not None else {}
+            return Session(InProcess(self._master, loop, {"User-Agent": program}, state), None, retries=0)
+
+        return Caller(
+            sessions=self._sessions,
+            login=login,
+            may=self._sessions.may(login, proof) if login is not None else May.READ,
+            here=where(request),
+            home=home(request, self._sessions),
+            mount=request.scope.get("root_path", ""),
+            peer=visit.peer if visit is not None else "",
+            program=program,
+            open=opened,
         )
 
     def _made(self, handler: Handler, asked: Asked, request: Request) -> Response:
         try:
-            asking = sure.question(asked) if request.method == "POST" else None
+            asking = None
+            if request.method == "POST":
+                asking = sure.question(asked)
+                if asking is None:
+                    asked, asking = sure.allowed(asked, needed(handler, asked.form.get("action", "")))
             return self._answer(asking or handler(asked), asked, request)
         except errors.Unauthorized:
             return self._to_login(request)
@@ -170,17 +205,16 @@ class Pages:
             response = self._download(answer)
         else:
             response = answer
-        if token := asked.extra.get("token"):
+        if asked.who is not None and asked.who.begun is not None:
             response.set_cookie(
                 self._cookie,
-                str(token),
+                asked.who.begun.cookie,
                 path=None,  # the folder of the page that sets it, whatever prefix a proxy puts before it
                 httponly=True,
                 samesite="strict",
-                secure="https" in (request.url.scheme, request.headers.get("x-forwarded-proto", "")),
-                max_age=entry.SECONDS,
+                secure=asked.who.here[0] == "https",
             )
-        elif "token" in asked.extra:
+        elif asked.who is not None and asked.who.ended:
             response.delete_cookie(self._cookie, path="")
         response.headers.update(_HEADERS)
         response.headers.setdefault("Cache-Control", "no-store")
@@ -195,8 +229,9 @@ class Pages:
             "live": page.live,
             "since": asked.since,
             "version": self._version,
-            "inside": bool(request.state.principal),
-            "notice": self._notice() if request.state.principal else "",
+            "inside": request.state.login is not None,
+            "login": self._cookie,
+            "notice": self._notice() if request.state.login is not None else "",
             "said": ""
             if _from_elsewhere(request)
             else asked.query.get("said", ""),  # nobody else puts words into our mouth
@@ -237,7 +272,7 @@ class Pages:
         return self._answer(Goto(f"login?next={show.quoted(wanted)}"), asked, request)
 
     async def _nowhere(self, request: Request, error: Exception) -> Response:
-        request.state.__dict__.setdefault("_state", {}).setdefault("principal", None)
+        request.state.__dict__.setdefault("_state", {}).setdefault("login", None)
         return self._error(request, 404, "There is no such page.")
 
     # --- what is no page
@@ -253,7 +288,7 @@ class Pages:
 
     async def _events(self, request: Request) -> Response:
         """Server-sent events: one each time that something committed concerns what the page shows."""
-        if not request.state.principal:
+        if request.state.login is None:
             return Response(status_code=401)
 
         async def events() -> AsyncIterator[bytes]:
@@ -279,13 +314,34 @@ class Pages:
 
     async def _follow(self, request: Request) -> Response:
         """A trial's log as it is written, from the lines on that the page or the connection before had last."""
-        if not request.state.principal:
+        if request.state.login is None:
             return Response(status_code=401)
         try:
             target = logs.followed(await self._asked(request), request.headers.get("last-event-id", ""))
         except ValueError as error:
             return Response(str(error), status_code=400)
-        return _stream(following.events(self._master, target, request.state.token))
+        state = {"grant": self._sessions.grant(request.state.login, May.READ)}
+        return _stream(following.events(self._master, target, state))
+
+    # --- how a page knows its master again
+
+    async def _renewal(self, request: Request) -> Response:
+        """What a page that is open needs to go on with the next master: for who shows more than a cookie."""
+        login = request.state.login
+        if login is None or not same_origin(request) or self._sessions.may(login, proof_of(request, {})) < May.ACT:
+            return Response(status_code=401, headers=_HEADERS)
+        return _told(self._sessions.renewal(login, request.scope["server"]))
+
+    async def _successor(self, request: Request) -> Response:
+        """Whether this is the master of an open page, or the next one. Asked for without a cookie, by anybody."""
+        try:
+            form = dict(pairs((await self._form(request)).decode("utf-8", "replace"), 10))
+            wanted = form.get("name", ""), form.get("nonce", ""), request.scope["server"], home(request, self._sessions)
+            return _told(await anyio.to_thread.run_sync(self._sessions.successor, *wanted))
+        except ValueError as error:
+            return Response(str(error), status_code=400, headers=_HEADERS)
+        except errors.Unauthorized:
+            return Response(status_code=401, headers=_HEADERS)
 
 
 _STATIC = _HERE / "static"
@@ -297,6 +353,10 @@ _SAID_THERE = (errors.Refused, errors.ConfigError, errors.NotSupportedYet, error
 def _stream(events: AsyncIterator[bytes]) -> StreamingResponse:
     headers = {**_HEADERS, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+
+
+def _told(content: Mapping[str, str]) -> Response:
+    return JSONResponse(content, headers={**_HEADERS, "Cache-Control": "no-store"})
 
 
 def _from_elsewhere(request: Request) -> bool:

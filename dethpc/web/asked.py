@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.responses import Response
 
 from dethpc.client.session import Session
+from dethpc.web.access import Caller
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,13 @@ class Asked:
     pairs: tuple[tuple[str, str], ...] = ()
     form_pairs: tuple[tuple[str, str], ...] = ()
     since: str = ""
-    extra: dict[str, object] = field(default_factory=dict)
+    who: Caller | None = None
+
+    @property
+    def caller(self) -> Caller:
+        """Who asks; pages that only say what went wrong have none."""
+        assert self.who is not None
+        return self.who
 
     @property
     def query(self) -> dict[str, str]:

@@ -44,13 +44,16 @@ class NotFollowed(Exception):
         self.status = status
 
 
-async def events(app: App, target: str, token: str) -> AsyncGenerator[bytes]:
-    """The lines at ``target`` of the API. An event ``lines`` holds rows as ``row`` makes them; its id is the time of the last one.
-    ``over`` comes when the trial has ended and all was said, ``refused`` with a status when the master follows nothing."""
+async def events(app: App, target: str, state: Mapping[str, object]) -> AsyncGenerator[bytes]:
+    """The lines at ``target`` of the API; ``state`` goes with the request.
+
+    An event ``lines`` holds rows as ``row`` makes them; its id is the time of the last one. ``over`` comes when the trial has ended
+    and all was said, ``refused`` with a status when the master follows nothing.
+    """
     yield b"retry: 2000\n\n"
     until = time.monotonic() + LONGEST
     try:
-        async with aclosing(_pieces(app, target, token)) as pieces:
+        async with aclosing(_pieces(app, target, state)) as pieces:
             left = b""
             async for piece in pieces:
                 if not piece:
@@ -67,7 +70,7 @@ async def events(app: App, target: str, token: str) -> AsyncGenerator[bytes]:
         yield f"event: refused\ndata: {error.status}\n\n".encode()
 
 
-async def _pieces(app: App, target: str, token: str) -> AsyncGenerator[bytes]:
+async def _pieces(app: App, target: str, state: Mapping[str, object]) -> AsyncGenerator[bytes]:
     """The answer as it comes; an empty piece after each ``BEAT`` of silence. Who stops to read ends the request."""
     messages: asyncio.Queue[Message] = asyncio.Queue(AHEAD)
     gone = asyncio.Event()
@@ -81,7 +84,7 @@ async def _pieces(app: App, target: str, token: str) -> AsyncGenerator[bytes]:
         await gone.wait()
         return {"type": "http.disconnect"}
 
-    scope = http_scope("GET", target, {"Authorization": f"Bearer {token}"})
+    scope = http_scope("GET", target, {}, state)
     task = asyncio.ensure_future(app(scope, receive, messages.put))
     try:
         while True:

@@ -197,7 +197,7 @@ class Served:
         collector.look(now)
 
     def as_run(self, run: Run, token: str) -> Session:
-        from dethpc.master.http.auth import digest
+        from dethpc.master.http.codes import digest
 
         state = RunState.RUNNING if run.ended_at is None else run.state
         self.put([replace(run, token_sha256=digest(token), state=state)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlencode, urlsplit
@@ -28,11 +29,12 @@ class Got:
 
 
 class Visitor:
-    """Keeps the cookie that it is given, as a browser would."""
+    """Keeps the cookie and the proof that it is given, as a browser would."""
 
     def __init__(self, url: str) -> None:
         self._where = urlsplit(url)
-        self.url, self.cookie = url, ""
+        self.url, self.cookie, self.proof = url, "", ""
+        self.host = self._where.netloc
         self.named = f"dethpc_session_{Session(url).get('/api/v1/master')['clusterId'][:8]}"
 
     def get(self, path: str, **headers: str) -> Got:
@@ -41,24 +43,34 @@ class Visitor:
     def post(self, path: str, form: Mapping[str, str] | list[tuple[str, str]], **headers: str) -> Got:
         """As a form of our own page is sent, unless ``headers`` say otherwise."""
         usual = {"Content-Type": "application/x-www-form-urlencoded", "Sec-Fetch-Site": "same-origin"}
+        if self.proof:
+            usual["X-Dethpc-Proof"] = self.proof
         return self._ask("POST", path, urlencode(form), {**usual, **headers})
 
     def enter(self, served: Served) -> Visitor:  # noqa: F811
-        code = served.session.post("/api/v1/auth/code")["code"]
-        assert self.get(f"enter?code={code}").status == 303 and self.cookie
+        made = served.session.post("/api/v1/auth/code")
+        self.named_by(made["host"])
+        assert self.get(f"enter?code={made['code']}").status == 200 and self.cookie and self.proof
+        return self
+
+    def named_by(self, host: str) -> Visitor:
+        """Ask for pages under this host name."""
+        self.host = f"{host}:{self._where.port}"
         return self
 
     def _ask(self, method: str, path: str, body: str | None, headers: Mapping[str, str]) -> Got:
         connection = http.client.HTTPConnection(str(self._where.hostname), self._where.port, timeout=LONG_ENOUGH)
         try:
             cookie = {"Cookie": f"{self.named}={self.cookie}"} if self.cookie else {}
-            connection.request(method, f"/det/{path}", body, {**cookie, **headers})
+            connection.request(method, f"/det/{path}", body, {"Host": self.host, **cookie, **headers})
             answer = connection.getresponse()
             found = Got(
                 answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read().decode("utf-8", "replace")
             )
         finally:
             connection.close()
+        if proof := re.search(r'data-proof="([^"]+)"', found.text):
+            self.proof = proof[1]
         if given := found.headers.get("set-cookie", ""):
             self.cookie = given.partition(";")[0].partition("=")[2].strip('"')
         return found

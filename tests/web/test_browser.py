@@ -94,7 +94,7 @@ class Tab:
     """A browser tab that is logged in. What it complains of, and what it loads from elsewhere, is kept."""
 
     def __init__(self, user: User, context: Any) -> None:
-        link = json.loads(user.det("ui", "--json"))["url"]
+        link = json.loads(user.det("ui", "--json"))["browser_url"]
         self.root = link.partition("/enter")[0] + "/"
         self.page = context.new_page()
         self.page.set_default_timeout(LONG_ENOUGH * 1000)

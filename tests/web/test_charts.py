@@ -32,8 +32,9 @@ def page(served: Served, chromium: Any) -> Iterator[Any]:  # noqa: F811
     page, trouble = context.new_page(), []
     page.set_default_timeout(LONG_ENOUGH * 1000)
     page.on("pageerror", lambda error: trouble.append(str(error)))
-    page.goto(f"{served.url}/det/enter?code={served.session.post('/api/v1/auth/code')['code']}")
-    page.root = f"{served.url}/det/"
+    made = served.session.post("/api/v1/auth/code")
+    page.root = f"{served.url}/det/".replace("127.0.0.1", made["host"])
+    page.goto(f"{page.root}enter?code={made['code']}")
     yield page
     context.close()
     assert trouble == []

@@ -45,7 +45,7 @@ def run(work: Any) -> Any:
 
 def test_a_log_is_told_whole_and_its_end_is_said() -> None:
     async def read() -> list[bytes]:
-        return [event async for event in following.events(Log(3), "/x", "token")]
+        return [event async for event in following.events(Log(3), "/x", {})]
 
     told = run(read())
     rows = [json.loads(event.partition(b"data: ")[2]) for event in told if b"event: lines" in event]
@@ -56,7 +56,7 @@ def test_a_log_is_told_whole_and_its_end_is_said() -> None:
 def test_who_goes_ends_the_reading_and_who_reads_slowly_slows_it_down() -> None:
     async def look() -> int:
         log = Log()
-        events = following.events(log, "/x", "token")
+        events = following.events(log, "/x", {})
         await anext(events)
         await anext(events)
         for _ in range(200):
@@ -74,7 +74,7 @@ def test_a_quiet_stream_says_that_it_is_there(monkeypatch: pytest.MonkeyPatch) -
 
     async def look() -> None:
         log = Log(quiet_after=1)
-        events = following.events(log, "/x", "token")
+        events = following.events(log, "/x", {})
         told = [await anext(events) for _ in range(4)]
         assert told[2:] == [following.HERE] * 2
         await events.aclose()
@@ -89,7 +89,7 @@ def test_a_stream_is_asked_for_again_after_a_while_without_saying_that_it_is_ove
     monkeypatch.setattr(following, "LONGEST", -1.0)
 
     async def read() -> list[bytes]:
-        return [event async for event in following.events(Log(), "/x", "token")]
+        return [event async for event in following.events(Log(), "/x", {})]
 
     assert not any(b"over" in event for event in run(read()))
 
@@ -97,7 +97,7 @@ def test_a_stream_is_asked_for_again_after_a_while_without_saying_that_it_is_ove
 @pytest.mark.parametrize(("status", "told"), [(404, True), (503, False)])
 def test_a_refusal_is_told_and_trouble_is_asked_about_again(status: int, told: bool) -> None:
     async def read() -> bytes:
-        return b"".join([event async for event in following.events(Log(0, status), "/x", "token")])
+        return b"".join([event async for event in following.events(Log(0, status), "/x", {})])
 
     assert (b"event: refused" in run(read())) is told
 

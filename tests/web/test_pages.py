@@ -18,7 +18,7 @@ from dethpc.doctor import Finding, Level, report
 from dethpc.doctor.facts import Facts
 from dethpc.domain.facts import Metric
 from dethpc.domain.states import State
-from dethpc.master.http.auth import Principal
+from dethpc.master.http.page_sessions import Grant
 from dethpc.web import app, show
 from dethpc.web.asked import Goto, up
 from dethpc.web.pages import ROUTES, checkpoints, code, compare, experiment, series
@@ -454,13 +454,12 @@ def test_a_download_takes_no_thread_that_its_answer_needs(
     visitor: Visitor, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It asks the master for what it sends. As many downloads as the master has threads would wait for each other."""
-    auth = served.daemon.services.auth
-    remembered = auth.remembered
+    allows = Grant.allows
 
-    def with_one_thread(token: str) -> Principal | None:
+    def with_one_thread(self: Grant, method: str, path: str) -> bool:
         with contextlib.suppress(anyio.NoEventLoopError):  # a thread asks, not the loop
             anyio.to_thread.current_default_thread_limiter().total_tokens = 1
-        return remembered(token)
+        return allows(self, method, path)
 
-    monkeypatch.setattr(auth, "remembered", with_one_thread)
+    monkeypatch.setattr(Grant, "allows", with_one_thread)
     assert visitor.get("trials/1/logs/text").status == 200

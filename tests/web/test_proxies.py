@@ -240,4 +240,4 @@ def test_a_master_that_goes_and_comes_is_found_again(user: User, ondemand: str, 
     page.wait_for_url(f"{ondemand}/det/experiments")
     for path in ("api/v1/experiments", "det/../api/v1/master"):
         with urllib.request.urlopen(f"{ondemand}/{path}", timeout=LONG_ENOUGH) as answer:
-            assert "det/login" in answer.url or "det/experiments" in answer.url, "the API is not passed on"
+            assert "det/enter?code=" in answer.url or "det/experiments" in answer.url, "the API is not passed on"

@@ -91,9 +91,9 @@ def create_app(services: Services) -> FastAPI:
 def _pages(app: FastAPI, services: Services, cookie: str) -> ASGIApp:
     from dethpc.web.app import Pages  # with Jinja and all pages
 
-    elsewhere = services.elsewhere
-    pages = Pages(app, services.commits, services.installation.version, cookie, lambda: elsewhere.notice)
-    return pages.application()
+    elsewhere, sessions = services.elsewhere, services.auth.pages
+    version = services.installation.version
+    return Pages(app, services.commits, sessions, version, cookie, lambda: elsewhere.notice).application()
 
 
 async def _described(request: Request) -> StreamingResponse:

@@ -15,6 +15,7 @@ import re
 import secrets
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,8 +26,9 @@ from dethpc.domain.facts import Run
 from dethpc.domain.records import Token, TokenKind, User
 from dethpc.domain.states import RunState
 from dethpc.errors import MasterError, NotFound, Refused, RunOver, Unauthorized
-from dethpc.master.http.codes import OneTimeCodes
+from dethpc.master.http.codes import OneTimeCodes, digest
 from dethpc.master.http.munge_login import MungeLogin
+from dethpc.master.http.page_sessions import PageSessions
 from dethpc.master.http.passwords import Passwords
 from dethpc.rundir.home import Home
 from dethpc.rundir.token import damaged as damaged_token
@@ -77,10 +79,6 @@ def mint_run_token(run_id: str) -> tuple[str, str]:
     return token, digest(token)
 
 
-def digest(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
-
-
 def salted(password: str) -> str:
     """What Determined's clients send in the place of a password: "" for none."""
     return hashlib.sha512((_CLIENT_SALT + password).encode()).hexdigest() if password else ""
@@ -102,6 +100,7 @@ class Auth:
         self.tls: Tls | None = None  # what the server that asks speaks
         self._seen: dict[str, tuple[float, Principal]] = {}
         self._passwords, self.codes = Passwords(), OneTimeCodes()
+        self.pages = PageSessions(self, records, self._token, Principal(owner))
         self._changing = threading.Lock()  # nobody logs in by a password that is being changed
         if munge is None:
             self._notice_new_token_file()
@@ -121,6 +120,8 @@ class Auth:
         if token.startswith(RunToken.PREFIX):
             return self._run(token)
         for kept in self._records.find(Token, sha256=digest(token)) if token else ():
+            if kept.kind is TokenKind.PAGES:
+                break  # it is for pages alone
             if kept.good(time.time()):
                 return Principal(self.owner)
             if kept.revoked:
@@ -229,8 +230,14 @@ class Auth:
     # --- logins
 
     def login(self, username: str, password: str, *, hashed: bool, peer: str = "", program: str = "") -> str:
-        """A new session's token. ``hashed``: the client has put its salt and hash on the password already. ``peer``: who asks,
-        by which ``program``.
+        """A new session's token, made by ``program``. See ``identified``."""
+        with self.identified(username, password, hashed=hashed, peer=peer):
+            return self.make_token(TokenKind.SESSION, SESSION_SECONDS, program)[0]
+
+    @contextlib.contextmanager
+    def identified(self, username: str, password: str, *, hashed: bool, peer: str = "") -> Iterator[None]:
+        """Within, the password is that of the owner and does not change. ``hashed``: the client has put its salt and hash on it
+        already. ``peer``: who asks.
 
         Raises: Unauthorized, with one message whatever was wrong; TooManyLogins.
         """
@@ -245,7 +252,7 @@ class Auth:
         with self._changing:
             if self.user.password != user.password:
                 raise Unauthorized("the password was changed meanwhile: log in again", 401)
-            return self.make_token(TokenKind.SESSION, SESSION_SECONDS, program)[0]
+            yield
 
     def set_password(self, password: str, *, hashed: bool) -> None:
         """Ends every login and access token: whoever has one may have it by the old password.

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import logging
+import os
 import secrets
 import threading
 import time
+from dataclasses import dataclass
+from typing import Any
 
 from dethpc.errors import Unauthorized
+
+log = logging.getLogger(__name__)
 
 LIFESPAN = 300.0
 """Seconds in which a code may be used."""
@@ -16,31 +22,48 @@ MOST = 100
 """That are good at a time; the oldest go first."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Code:
+    until: float
+    users: frozenset[str]
+    content: Any
+
+
 class OneTimeCodes:
     """Only their digests are kept. Any thread may call it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._until: dict[str, float] = {}
+        self._codes: dict[str, _Code] = {}
 
-    def make(self) -> str:
+    def make(self, peer: str = "", content: Any = None) -> str:
+        """``peer``: who asks, as ``master.http.peer`` names peers. ``content``: what ``redeem`` returns."""
         code, now = secrets.token_urlsafe(24), time.monotonic()
+        # Root can do all that the owner can, and runs what forwards connections on some machines.
+        users = frozenset(("user 0", f"user {os.geteuid()}", peer))
         with self._lock:
-            self._until = {kept: until for kept, until in self._until.items() if until > now}
-            while len(self._until) >= MOST:
-                self._until.pop(next(iter(self._until)))
-            self._until[_digest(code)] = now + LIFESPAN
+            self._codes = {key: kept for key, kept in self._codes.items() if kept.until > now}
+            while len(self._codes) >= MOST:
+                self._codes.pop(next(iter(self._codes)))
+            self._codes[digest(code)] = _Code(now + LIFESPAN, users, content)
         return code
 
-    def redeem(self, code: str) -> None:
-        """Raises Unauthorized when it is wrong, was used, or is too old."""
+    def redeem(self, code: str, peer: str = "") -> Any:
+        """What ``make`` was given. Raises Unauthorized when it is wrong, was used or is too old, and when ``peer`` is another user
+        of this machine: the code stays good for the one who asked for it."""
+        key = digest(code)
         with self._lock:
-            until = self._until.pop(_digest(code), 0.0)
-        if until <= time.monotonic():
+            kept = self._codes.get(key)
+            if kept is not None and peer.startswith("user ") and peer not in kept.users:
+                log.warning("a one-time code of det ui was shown by %s of this machine, and refused", peer)
+                raise Unauthorized("this link belongs to another user of this machine", 401)
+            self._codes.pop(key, None)
+        if kept is None or kept.until <= time.monotonic():
             raise Unauthorized(
                 f"this link was used or is older than {LIFESPAN / 60:.0f} minutes; det ui prints another one", 401
             )
+        return kept.content
 
 
-def _digest(code: str) -> str:
+def digest(code: str) -> str:
     return hashlib.sha256(code.encode()).hexdigest()

@@ -13,6 +13,8 @@ from dethpc.errors import RunOver, StoreUnavailable, Unauthorized
 from dethpc.master.http.auth import Auth, Principal
 from dethpc.master.http.connection import VISIT
 from dethpc.master.http.door import Visit
+from dethpc.master.http.page_sessions import Grant, PageSession
+from dethpc.web.access import split
 
 PAGE_FILES = "/docs/files"
 """Where the files lie that the page ``/docs`` is made of."""
@@ -26,7 +28,6 @@ PUBLIC = frozenset(
         "/api/v1/master/telemetry",
         "/api/v1/master/cluster_message",
         "/api/v1/auth/login",
-        "/api/v1/auth/enter",
         proof.PATH,
         munge.PATH,
         "/docs",
@@ -45,6 +46,10 @@ MAX_BODY = 256 << 20
 
 MAX_PUBLIC_BODY = 64 << 10
 """Bytes on the public paths, where anybody may send some."""
+
+GRANT = "grant"
+"""Where the state of a request holds what a page of this master shows in the place of a token. Servers fill the state, clients
+cannot."""
 
 _HEADERS = (b"authorization", b"grpc-metadata-x-allocation-token")
 
@@ -72,12 +77,18 @@ class AuthMiddleware:
         if not length.isdigit() or len(length) > 15 or int(length) > most:
             await refuse(send, 413, 3, _TOO_LARGE)
             return
-        token = cookie(headers, self._cookie) if pages else bearer(headers)
+        token = "" if pages else bearer(headers)
         state: dict[str, Any] = scope.setdefault("state", {})
         state["token"] = token
+        grant: Grant | None = state.get(GRANT)
         if pages:
-            state["principal"] = await self._visitor(token)
-            _recognise(state, state["principal"] is not None)
+            state["login"] = await self._login(headers)
+            _recognise(state, state["login"] is not None)
+        elif grant is not None:
+            if not grant.allows(scope["method"], scope["path"]):
+                await refuse(send, 403, 7, "a page has to show more than its cookie for this")
+                return
+            state["principal"] = grant.principal
         elif not public:
             try:
                 state["principal"] = await self._principal(token)
@@ -101,13 +112,10 @@ class AuthMiddleware:
         body = _Counted(receive, send, most)
         await self.app(scope, body.receive, body.send)
 
-    async def _visitor(self, token: str) -> Principal | None:
-        """Who looks at a page; None: nobody who is known."""
-        try:
-            found = await self._principal(token) if token else None
-        except (Unauthorized, RunOver):
-            return None
-        return found if found is not None and found.is_owner else None
+    async def _login(self, headers: dict[bytes, bytes]) -> PageSession | None:
+        """Whose browser asks for a page; None: nobody's who is logged in."""
+        shown = cookie(headers, self._cookie)
+        return await asyncio.to_thread(self.auth.pages.find, shown, host_name(headers)) if shown else None
 
     async def _principal(self, token: str) -> Principal:
         known = self.auth.remembered(token)
@@ -125,6 +133,12 @@ def cookie(headers: dict[bytes, bytes], wanted: bytes) -> str:
         if name == wanted:
             return value.decode("latin-1")
     return ""
+
+
+def host_name(headers: dict[bytes, bytes]) -> str:
+    """The host name under which a browser asks: a reverse proxy says under which it was asked itself."""
+    host = headers.get(b"x-forwarded-host", b"").partition(b",")[0] or headers.get(b"host", b"")
+    return split(host.decode("latin-1"))[0]
 
 
 def _recognise(state: dict[str, Any], known: bool) -> None:
@@ -176,7 +190,13 @@ def error_body(code: int, reason: str, message: str, **more: Any) -> dict[str, A
 
 
 async def refuse(send: Send, status: int, code: int, message: str) -> None:
-    reasons = {401: "Unauthenticated", 410: "FailedPrecondition", 413: "InvalidArgument", 503: "Unavailable"}
+    reasons = {
+        401: "Unauthenticated",
+        403: "PermissionDenied",
+        410: "FailedPrecondition",
+        413: "InvalidArgument",
+        503: "Unavailable",
+    }
     body = json.dumps(error_body(code, reasons[status], message)).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -27,7 +27,8 @@ from dethpc.engine.checkpoints import usable
 from dethpc.errors import ConfigError, RunDirError, SubmitRejected
 from dethpc.master.durable import at_rest
 from dethpc.master.durable.ledger import Ledger
-from dethpc.master.http.auth import digest, mint_run_token
+from dethpc.master.http.auth import mint_run_token
+from dethpc.master.http.codes import digest
 from dethpc.master.runs import containers, environment, garbage, trouble
 from dethpc.master.runs.admission import Admission
 from dethpc.master.runs.cluster_view import ClusterView

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dethpc.web.access import May
 from dethpc.web.asked import Handler
 from dethpc.web.pages import (
     checkpoints,
@@ -65,3 +66,12 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("POST", "/sessions/act", sessions.act),
     ("GET", "/about", entry.about),
 ]
+
+
+def needed(handler: Handler, action: str) -> May:
+    """What a form has to show before ``handler`` does ``action``."""
+    if handler in (entry.log_in, entry.log_out):
+        return May.READ
+    if handler in (drafts.fork, drafts.go_on, drafts.continue_trial):
+        return May.RUN if action == "create" else May.READ
+    return May.ACT

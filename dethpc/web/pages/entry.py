@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dethpc.client import cluster
-from dethpc.client.login import hashed
-from dethpc.errors import MasterError, Refused, Unauthorized
-from dethpc.web.asked import Answer, Asked, Goto, Page
+from typing import Any
+from urllib.parse import urlencode
 
-SECONDS = 30 * 24 * 3600
-"""How long a browser keeps its login; the master ends it then, too."""
+from dethpc.client import cluster
+from dethpc.errors import MasterError, Refused, Unauthorized
+from dethpc.web.asked import Answer, Asked, Goto, Page, up
 
 FOLLOWED = "followed"
 """In a query: the page was asked for from another site before, without a cookie."""
@@ -24,37 +23,44 @@ def login(asked: Asked) -> Answer:
 
 def log_in(asked: Asked) -> Answer:
     name, password, where = (asked.form.get(field, "") for field in ("username", "password", "next"))
-    body = {"username": name, "password": hashed(password), "isHashed": True}
+    caller = asked.caller
     try:
-        asked.extra["token"] = asked.session.post("/api/v1/auth/login", body)["token"]
+        entry = caller.sessions.log_in(name, password, caller.peer, caller.program)
     except (Unauthorized, Refused, MasterError) as error:
         return Page("login.html", {"next": _inside(where), "wrong": str(error)}, status=401)
-    return Goto(_inside(where) or "experiments")
+    return _begin(asked, entry, _inside(where))
 
 
 def enter(asked: Asked) -> Answer:
-    """By the one-time code of ``det ui``."""
+    """By the one-time code of ``det ui``, of a login under another host name, or of a page that goes on with the next master."""
+    caller, where = asked.caller, _inside(asked.query.get("next", ""))
     try:
-        answer = asked.session.post("/api/v1/auth/enter", {"code": asked.query.get("code", "")})
+        entry = caller.sessions.redeem(asked.query.get("code", ""), caller.peer, caller.program)
     except Unauthorized as error:
-        if _is_inside(asked):
+        if caller.login is not None:
             return Goto("experiments", "That link was used before. You are logged in.")
-        return Page("login.html", {"next": "", "wrong": str(error)}, status=401)
-    asked.extra["token"] = answer["token"]
-    return Goto("experiments")
+        return Page("login.html", {"next": where, "wrong": str(error)}, status=401)
+    return _begin(asked, entry, where)
 
 
-def _is_inside(asked: Asked) -> bool:
+def _begin(asked: Asked, entry: Any, where: str) -> Answer:
+    """Under the host name of the pages; from another one a link that is good once leads there. A page says where to go on, because
+    a redirection of a form to another host is none that the policy of our pages allows."""
+    caller = asked.caller
+    scheme, name, port = caller.here
+    if caller.home and caller.home != name:
+        query = urlencode({"code": caller.sessions.transfer(entry), "next": where})
+        return Page("followed.html", {"again": f"{scheme}://{caller.home}{port}{caller.mount}/enter?{query}"})
     try:
-        asked.session.get("/api/v1/me")
-    except Unauthorized:
-        return False
-    return True
+        caller.begun = caller.sessions.begin(entry, name)
+    except Unauthorized as error:
+        return Page("login.html", {"next": where, "wrong": str(error)}, status=401)
+    return Page("entered.html", {"again": up(asked.path) + (where or "experiments"), "proof": caller.begun.proof})
 
 
 def log_out(asked: Asked) -> Answer:
-    asked.session.post("/api/v1/auth/logout")
-    asked.extra["token"] = ""
+    asked.caller.sessions.end(asked.caller.login)
+    asked.caller.ended = True
     return Goto("login")
 
 

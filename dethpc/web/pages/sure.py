@@ -1,7 +1,12 @@
-"""What ends something is asked about first. Scripts of the page do it where they run; this page does it where they do not."""
+"""What ends something is asked about first. Scripts of the page do it where they run; this page does it where they do not. And what
+needs more than the browser has shown is asked for."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from dethpc.errors import MasterError, Unauthorized
+from dethpc.web.access import CONFIRM, May
 from dethpc.web.asked import Asked, Page
 
 ENDS = frozenset({"cancel", "kill", "delete", "end", "end-all", "revoke"})
@@ -24,3 +29,21 @@ def question(asked: Asked) -> Page | None:
         return None  # nothing was chosen, and the page says so
     shown = {"action": action, "fields": asked.form_pairs, "sure": SURE, "some": some}
     return Page("sure.html", {**shown, "back": asked.form.get("back") or asked.path.strip("/").removesuffix("/act")})
+
+
+def allowed(asked: Asked, need: May) -> tuple[Asked, Page | None]:
+    """A form whose sender has shown enough, or the page that asks for a password or a code instead of doing what it wants."""
+    caller, wrong = asked.caller, ""
+    secret = asked.form.get(CONFIRM, "")
+    asked = replace(asked, form_pairs=tuple(pair for pair in asked.form_pairs if pair[0] != CONFIRM))
+    if caller.may >= need:
+        return asked, None
+    if secret:
+        try:
+            caller.sessions.confirm(caller.login, secret, caller.peer)
+            return replace(asked, session=caller.open(May.RUN)), None
+        except (Unauthorized, MasterError) as error:
+            wrong = str(error)
+    shown = {"fields": asked.form_pairs, "confirm": CONFIRM, "wrong": wrong, "acts": caller.may is May.ACT}
+    back = asked.form.get("back") or asked.path.strip("/").removesuffix("/act").removesuffix("/edit")
+    return asked, Page("confirm.html", {**shown, "back": back}, status=403)

@@ -1,5 +1,7 @@
 // What every page does: it goes on to change, keeps its times true, asks before something ends, and listens to the keyboard.
 
+import { goOn, whoAnswers } from "./session.js";
+
 const root = document.body.dataset.root;
 
 // What was said, and how one came here, is said once: neither a reload nor a bookmark repeats it.
@@ -18,7 +20,7 @@ let events = null, waits = false;
 
 // Nobody looks: no connection. A browser opens six to one host, and the seventh tab would wait for ever.
 function listen() {
-  if (events || document.hidden) return;
+  if (events || document.hidden || away) return;
   events = new EventSource(`${root}events?of=${encodeURIComponent(main.dataset.live)}&since=${main.dataset.since}`);
   events.addEventListener("open", () => tell(""));
   events.addEventListener("changed", renew);
@@ -30,13 +32,33 @@ function hush() {
   events = null;
 }
 
+// The browser would connect again by itself, to whoever has the port by now: first the server shows that it is the master.
+let away = false;
 async function lost() {
-  tell("The master does not answer. The page goes on when it does.");
-  if (events?.readyState !== EventSource.CLOSED) return; // the browser tries again
   hush();
-  const answer = await fetch(`${root}about`).catch(() => null);
-  if (answer?.status === 401) loggedOut();
-  else setTimeout(listen, 5000);
+  if (away) return;
+  away = true;
+  for (;;) {
+    const who = await whoAnswers();
+    if (who === "here") break;
+    if (who === "ended") { loggedOut(); return; }
+    if (who === "next") { movedOn(); return; }
+    tell("The master does not answer. The page goes on when it does.");
+    await new Promise((resolve) => setTimeout(resolve, 3000));
+  }
+  await new Promise((resolve) => setTimeout(resolve, 500));
+  away = false;
+  tell("");
+  listen();
+}
+
+function movedOn() {
+  if (!amid()) { goOn(); return; }
+  tell("The master was started again. ");
+  const again = document.createElement("button");
+  again.textContent = "Go on with it";
+  again.addEventListener("click", async () => { if (await whoAnswers() === "next") goOn(); });
+  link.append(again);
 }
 
 function loggedOut() {
@@ -80,7 +102,7 @@ if (main.dataset.live && window.EventSource) {
     // Somebody began to type while the new page was on its way.
     if (event.detail.target === main && event.detail.shouldSwap && amid()) { event.detail.shouldSwap = false; wait(true); }
   });
-  document.addEventListener("htmx:responseError", (event) => { if (event.detail.xhr.status === 401) loggedOut(); });
+  document.addEventListener("htmx:responseError", (event) => { if (event.detail.xhr.status === 401) lost(); });
   addEventListener("pagehide", hush);
   addEventListener("pageshow", listen);
   addEventListener("DOMContentLoaded", () => {

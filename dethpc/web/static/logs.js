@@ -1,5 +1,7 @@
 // A log that goes on while one reads: new lines come at the end, and who has scrolled up keeps the place.
 
+import { whoAnswers } from "./session.js";
+
 const log = document.getElementById("log");
 const state = document.getElementById("log-state");
 const fresh = document.getElementById("log-new");
@@ -93,7 +95,7 @@ function trim() {
 }
 
 function follow() {
-  if (stream || over || document.hidden || log.childElementCount > MOST) return;
+  if (stream || over || away || document.hidden || log.childElementCount > MOST) return;
   const last = log.querySelector(".line:last-of-type")?.dataset.at;
   const url = new URL(since, location.href);
   if (last) url.searchParams.set("since", last);
@@ -102,12 +104,18 @@ function follow() {
   stream.addEventListener("lines", (event) => take(JSON.parse(event.data)));
   stream.addEventListener("over", () => { over = true; hush(); state.textContent = "The trial has ended: these are its last lines."; });
   stream.addEventListener("refused", (event) => { over = true; hush(); state.textContent = `The log cannot be followed (${event.data}).`; });
-  stream.addEventListener("error", () => {
-    state.textContent = "The master does not answer. The log goes on when it does.";
-    if (stream?.readyState !== EventSource.CLOSED) return; // the browser tries again
-    hush();
-    setTimeout(follow, 5000);
-  });
+  stream.addEventListener("error", lost);
+}
+
+let away = false;
+async function lost() {
+  hush();
+  if (away) return;
+  away = true;
+  state.textContent = "The master does not answer. The log goes on when it does.";
+  while (await whoAnswers() !== "here") await new Promise((resolve) => setTimeout(resolve, 3000));  // app.js does the rest
+  away = false;
+  setTimeout(follow, 500);
 }
 
 function hush() {

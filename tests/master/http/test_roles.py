@@ -34,7 +34,6 @@ PUBLIC = """
     GET /api/v1/master
     GET /api/v1/master/cluster_message
     GET /api/v1/master/telemetry
-    POST /api/v1/auth/enter
     POST /api/v1/auth/login
     POST /api/v1/auth/munge
 """
@@ -307,11 +306,20 @@ def test_a_stranger_and_a_session_that_ended_get_what_is_public_and_nothing_else
     auth.logout(ended)
     revoked, _ = auth.make_token(TokenKind.ACCESS, None)
     auth.logout(revoked)
-    for token in ("", ended, revoked):
+    entry = auth.pages.redeem(auth.codes.make(), "", "")
+    begun = auth.pages.begin(entry, "x.localhost")  # a browser's login is for pages alone
+    for token in (
+        "",
+        ended,
+        revoked,
+        begun.cookie,
+        begun.proof,
+        *auth.pages.renewal(auth.pages.find(begun.cookie, "x.localhost"), ("", 0)).values(),
+    ):
         for row in [*RUNS, *rows(OWNER)]:
             assert ask(row, filled_with_missing(row), token) == 401, row
         for row in [*rows(PUBLIC), *(f"GET {path}" for path in PUBLIC_PATHS if path.startswith(PAGE_FILES))]:
-            if row not in (LOGIN, "POST /api/v1/auth/enter"):  # which says 401 of a wrong password
+            if row != LOGIN:  # which says 401 of a wrong password
                 assert ask(row, filled_with_missing(row), token) != 401, row
 
 

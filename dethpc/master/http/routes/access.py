@@ -25,6 +25,8 @@ from dethpc.master.http.auth import Auth, Forbidden, Principal
 from dethpc.master.http.connection import VISIT
 from dethpc.master.http.door import Visit
 from dethpc.master.http.doorbell import Doorbell
+from dethpc.master.http.middleware import GRANT
+from dethpc.master.http.page_sessions import Grant
 from dethpc.master.http.service import Services
 from dethpc.master.http.together import Together
 from dethpc.master.installation import Installation
@@ -35,6 +37,7 @@ from dethpc.master.runs.images import Images
 from dethpc.master.runs.waiting import WaitExplainer
 from dethpc.state.queries import Order
 from dethpc.state.store import SqlStore
+from dethpc.web.access import May
 
 
 def services(request: Request) -> Services:
@@ -77,6 +80,17 @@ async def owner(request: Request) -> Principal:
     return who
 
 
+def page_grant(request: Request) -> Grant | None:
+    """What a page of this master shows that asks; None for every other client."""
+    return cast("Grant | None", getattr(request.state, GRANT, None))
+
+
+async def creating(request: Request, who: Annotated[Principal, Depends(owner)]) -> bool:
+    """Whether a request that creates an experiment may do so, and not validate it alone."""
+    page = page_grant(request)
+    return page is None or page.may is May.RUN
+
+
 def reading(request: Request) -> Iterator[Connection]:
     """A read-only connection for the time of the route's function."""
     with services(request).store.read() as connection:
@@ -103,6 +117,7 @@ TheImages = Annotated[Images, _part("images")]
 TheDoorbell = Annotated[Doorbell, _part("doorbell")]
 Owner = Annotated[Principal, Depends(owner)]
 Peer = Annotated[str, Depends(peer)]
+MayCreate = Annotated[bool, Depends(creating)]
 AnyPrincipal = Annotated[Principal, Depends(principal)]
 # Given back before the answer goes out: a client that reads slowly, or follows a log, must not keep a connection.
 Reading = Annotated[Connection, Depends(reading, scope="function")]

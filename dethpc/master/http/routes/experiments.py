@@ -17,10 +17,12 @@ from dethpc.engine.changes import ExperimentChanges
 from dethpc.errors import NotFound, NotSupportedYet, Refused, SchedulerUnavailable
 from dethpc.master.durable import contexts
 from dethpc.master.experiments.control import Control
+from dethpc.master.http.auth import Forbidden
 from dethpc.master.http.routes import jobs, streams
 from dethpc.master.http.routes.access import (
     AnyPrincipal,
     Limit,
+    MayCreate,
     Offset,
     OrderBy,
     Owner,
@@ -195,9 +197,12 @@ def create_experiment(
     cluster: TheCluster,
     installation: TheInstallation,
     who: Owner,
+    may_create: MayCreate,
 ) -> wire.Created:
     """Create an experiment, or with ``validateOnly`` only say what its config would be. A fork that brings no files has those
     of its parent."""
+    if not may_create and not request.validate_only:
+        raise Forbidden("a page has to ask for the password or a code before it creates an experiment")
     if request.unmanaged:
         fact = creator.create_unmanaged(who.owner, request.config)
         with store.read() as connection:

@@ -11,8 +11,18 @@ from fastapi import Body, Request
 from dethpc.domain.records import Token, TokenKind
 from dethpc.domain.records import User as UserRecord
 from dethpc.errors import NotFound, NotSupportedYet, Refused
-from dethpc.master.http.auth import SESSION_SECONDS, digest
-from dethpc.master.http.routes.access import Limit, Offset, OrderBy, Owner, Peer, SortBy, TheAuth, TheRecords
+from dethpc.master.http.codes import digest
+from dethpc.master.http.routes.access import (
+    Limit,
+    Offset,
+    OrderBy,
+    Owner,
+    Peer,
+    SortBy,
+    TheAuth,
+    TheRecords,
+    page_grant,
+)
 from dethpc.master.http.routes.router import Router
 from dethpc.master.http.wire.base import paged
 from dethpc.master.http.wire.user import (
@@ -44,17 +54,10 @@ def login(request: LoginRequest, sent: Request, auth: TheAuth, peer: Peer) -> Lo
 
 
 @router.post("/auth/code")
-def make_code(auth: TheAuth, who: Owner) -> OneTimeCode:
-    """A code for one login of a browser, within five minutes."""
-    return OneTimeCode(code=auth.codes.make())
-
-
-@router.post("/auth/enter")
-def enter(given: OneTimeCode, sent: Request, auth: TheAuth) -> LoginAnswer:
-    """Log in by a one-time code."""
-    auth.codes.redeem(given.code)
-    token, _ = auth.make_token(TokenKind.SESSION, SESSION_SECONDS, _program(sent))
-    return LoginAnswer(token=token, user=User.of(auth.user))
+def make_code(auth: TheAuth, who: Owner, peer: Peer) -> OneTimeCode:
+    """A code for one login of a browser, within five minutes, and the host names under which the pages are to be opened. On
+    this machine the code is good for the user who asked, and for nobody else."""
+    return OneTimeCode(code=auth.codes.make(peer), host=auth.pages.local, site_host=auth.pages.site)
 
 
 def _program(request: Request) -> str:
@@ -64,16 +67,20 @@ def _program(request: Request) -> str:
 @router.get("/auth/sessions")
 def logins(request: Request, records: TheRecords, who: Owner) -> Logins:
     """Logins that are good, the latest first."""
-    now, asks = time.time(), digest(request.state.token)
-    found = [token for token in records.find(Token, kind=TokenKind.SESSION) if token.good(now)]
+    now, asks, page = time.time(), digest(request.state.token), page_grant(request)
+    found = [token for kind in _LOGINS for token in records.find(Token, kind=kind) if token.good(now)]
     found.sort(key=lambda token: token.id, reverse=True)
-    return Logins(sessions=[Login.of(token, current=token.sha256 == asks) for token in found])
+    current = {token.id for token in found if token.sha256 == asks or (page is not None and token.id == page.row)}
+    return Logins(sessions=[Login.of(token, current=token.id in current) for token in found])
+
+
+_LOGINS = (TokenKind.SESSION, TokenKind.PAGES)
 
 
 @router.delete("/auth/sessions/{session_id}")
 def end_login(session_id: int, records: TheRecords, who: Owner) -> dict[str, Any]:
     """End one login. Access tokens and the token file are none, although they have numbers among them."""
-    if records.get(Token, session_id).kind is not TokenKind.SESSION:
+    if records.get(Token, session_id).kind not in _LOGINS:
         raise NotFound(f"login {session_id} not found")
     records.change(Token, session_id, to=lambda token: replace(token, revoked=True))
     return {}

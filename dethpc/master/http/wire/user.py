@@ -99,6 +99,9 @@ class UserPatch(Wire):
 
 
 class OneTimeCode(Wire):
-    """Ours: logs a browser in, once."""
+    """Ours: logs a browser in, once. ``host``: the host name of the pages by loopback; ``site_host``: by the network, where the
+    site has given them one."""
 
     code: str
+    host: str
+    site_host: str

@@ -1,0 +1,236 @@
+"""Sessions of the web pages. REST takes nothing of a session as a token.
+
+A session has a cookie, which only reads and counts under one host name, and a proof, which the page keeps in the storage of its
+origin and shows with whatever changes something. Both end with this process: who takes its port then gets nothing that is still
+good. Their host name has a random label, so that no page on another port can make a browser send the cookie there.
+
+A page that stays open renews its session with the next master. It holds a key in memory, asks the server for a proof of that key,
+and learns by the same answer, which nobody else can read, where to come in. The key is derived from the owner's token; neither the
+database nor a browser's storage has it. DESIGN D29, D34.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import re
+import secrets
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+from dethpc.domain.records import Token, TokenKind
+from dethpc.errors import Unauthorized
+from dethpc.master.http.codes import digest
+from dethpc.web.access import Begun, May, is_loopback
+
+if TYPE_CHECKING:
+    from dethpc.master.durable.records import Records
+    from dethpc.master.http.auth import Auth, Principal
+
+FRESH = 15 * 60.0
+"""Seconds after a password or a code in which a session may do what runs code."""
+
+LONGEST = 30 * 24 * 3600.0
+"""Seconds in which a login may be renewed."""
+
+_MOST = 1000  # sessions at a time; the oldest go first
+_ARRIVAL = 300.0  # seconds from a login until its cookie is set
+
+_LOOKS = re.compile(r"POST /api/v1/(preview-hp-search|experiments/\d+/file|experiments)")
+"""What changes nothing, although it is no GET. Creating an experiment does; its route asks, because validating one does not."""
+
+_RUNS = re.compile(
+    r"(POST /api/v1/(auth/code|tokens|users.*|experiments/continue|generic-tasks|commands|notebooks|shells|tensorboards))"
+    r"|(P(ATCH|UT) /api/v1/users/.*)"
+)
+"""What runs code or hands out access."""
+
+
+class Entry(NamedTuple):
+    """A login that has no cookie yet. ``row``: its record. ``proved_at``: by ``time.monotonic``, when the password or the code was
+    shown; None: never."""
+
+    row: int
+    proved_at: float | None
+
+
+@dataclass(slots=True)
+class PageSession:
+    """``cookie`` and ``proof``: digests."""
+
+    row: int
+    name: str
+    host: str
+    proof: str
+    proved_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a page's request to the API of this process shows in the place of a token: no request from outside can."""
+
+    principal: Principal
+    row: int
+    may: May
+
+    def allows(self, method: str, path: str) -> bool:
+        request = f"{method} {path}"
+        if method in ("GET", "HEAD") or _LOOKS.fullmatch(request):
+            return True
+        return self.may >= (May.RUN if _RUNS.fullmatch(request) else May.ACT)
+
+
+class PageSessions:
+    """Any thread may call it. Methods that look up records may read the database."""
+
+    def __init__(self, auth: Auth, records: Records, key: str, principal: Principal) -> None:
+        """``key``: the owner's token."""
+        self._auth, self._records, self._key, self._principal = auth, records, key.encode(), principal
+        self._lock = threading.Lock()
+        self._sessions: dict[str, PageSession] = {}  # by the digest of the cookie
+        self.label = secrets.token_hex(16)
+        self._site: str | None = None
+
+    @property
+    def local(self) -> str:
+        return self._site if self._site is not None and is_loopback(self._site) else f"{self.label}.localhost"
+
+    @property
+    def site(self) -> str:
+        return "" if self._site is None or is_loopback(self._site) else self._site.replace("*", self.label, 1)
+
+    def name_host(self, pattern: str | None) -> None:
+        """``pattern``: a host name of the site for the pages, in which the first ``*`` stands for the label."""
+        self._site = pattern
+
+    # --- getting in
+
+    def redeem(self, code: str, peer: str, program: str) -> Entry:
+        """Raises Unauthorized."""
+        content: Entry | None = self._auth.codes.redeem(code, peer)
+        return content or self._enter(program)
+
+    def log_in(self, username: str, password: str, peer: str, program: str) -> Entry:
+        """Raises Unauthorized, TooManyLogins."""
+        with self._auth.identified(username, password, hashed=False, peer=peer):
+            return self._enter(program)
+
+    def transfer(self, entry: Entry) -> str:
+        return self._auth.codes.make(content=entry)
+
+    def begin(self, entry: Entry, host: str) -> Begun:
+        """Raises Unauthorized when the login was ended meanwhile."""
+        until = time.time() + LONGEST
+        row = self._good(entry.row)
+        if entry.proved_at is not None:  # one that is renewed ends when it would have ended
+            self._records.change(Token, row.id, to=lambda token: replace(token, expires_at=until))
+        begun = Begun(secrets.token_urlsafe(32), secrets.token_urlsafe(32))
+        name = self._name(row.id, row.created_at)
+        session = PageSession(row.id, name, host, digest(begun.proof), entry.proved_at)
+        with self._lock:
+            while len(self._sessions) >= _MOST:
+                self._sessions.pop(next(iter(self._sessions)))
+            self._sessions[digest(begun.cookie)] = session
+        return begun
+
+    def _enter(self, program: str) -> Entry:
+        # The record is made while the password cannot change, and lasts once the browser has arrived under the pages' host name.
+        _, kept = self._auth.make_token(TokenKind.PAGES, _ARRIVAL, program)
+        return Entry(kept.id, time.monotonic())
+
+    def _good(self, row: int) -> Token:
+        found = self._records.find(Token, id=row)
+        if not found or found[0].kind is not TokenKind.PAGES or not found[0].good(time.time()):
+            raise Unauthorized("this login was ended: log in again", 401)
+        return found[0]
+
+    # --- what a request may do
+
+    def find(self, cookie: str, host: str) -> PageSession | None:
+        """That of a browser which shows ``cookie`` under the host name ``host``."""
+        session = self._sessions.get(digest(cookie)) if cookie else None
+        if session is None or session.host != host:
+            return None
+        try:
+            self._good(session.row)
+        except Unauthorized:
+            return None
+        return session
+
+    def may(self, login: PageSession, proof: str) -> May:
+        if not proof or not hmac.compare_digest(digest(proof), login.proof):
+            return May.READ
+        fresh = login.proved_at is not None and time.monotonic() - login.proved_at < FRESH
+        return May.RUN if fresh else May.ACT
+
+    def confirm(self, login: PageSession, secret: str, peer: str) -> None:
+        """``secret``: a password, a one-time code, or the link with it. Raises Unauthorized, TooManyLogins."""
+        secret = secret.strip()
+        code = parse_qs(urlsplit(secret).query).get("code", [""])[-1] if "://" in secret else secret
+        try:
+            if self._auth.codes.redeem(code, peer) is not None:
+                raise Unauthorized("this code is for coming in alone; det ui prints another one", 401)
+        except Unauthorized:
+            if "://" in secret:
+                raise
+            with self._auth.identified(self._auth.owner, secret, hashed=False, peer=peer):
+                pass
+        login.proved_at = time.monotonic()
+
+    def grant(self, login: PageSession, may: May) -> Grant:
+        return Grant(self._principal, login.row, may)
+
+    def end(self, login: PageSession) -> None:
+        with self._lock:
+            self._sessions = {key: kept for key, kept in self._sessions.items() if kept.row != login.row}
+        for row in self._records.find(Token, id=login.row):
+            self._records.drop(row)
+
+    # --- going on with the next master
+
+    def renewal(self, login: PageSession, address: tuple[str, int]) -> Mapping[str, str]:
+        """What a page keeps in memory. ``server``: what the next master's socket must be, too, or somebody relays."""
+        return {"name": login.name, "key": self._renewal_key(login.name).hex(), "server": _server(address)}
+
+    def successor(self, name: str, nonce: str, address: tuple[str, int], home: str) -> Mapping[str, str]:
+        """The answer to a page that asks whether this is its master or the next one, where it goes on under the host name ``home``.
+        Who does not know the session's key can neither read nor make it.
+
+        Raises Unauthorized when the session was ended, ValueError when ``nonce`` is no such number.
+        """
+        if not re.fullmatch(r"[0-9a-f]{64}", nonce):
+            raise ValueError("a nonce is 64 hexadecimal digits")
+        row = self._good(int(name.partition(".")[0])) if re.fullmatch(r"[0-9]{1,15}\.[0-9a-f]{64}", name) else None
+        if row is None or not hmac.compare_digest(self._name(row.id, row.created_at), name):
+            raise Unauthorized("this login was ended: log in again", 401)
+        message = {"server": _server(address)}
+        if not any(session.row == row.id for session in list(self._sessions.values())):
+            message |= {"code": self.transfer(Entry(row.id, None)), "host": home}
+        return _sealed(self._renewal_key(name), nonce, json.dumps(message).encode())
+
+    def _name(self, row: int, created_at: float) -> str:
+        """Of a session, for its renewal. Numbers of records may come back: the time tells them apart."""
+        return f"{row}.{hmac.digest(self._key, f'page session {row} {created_at!r}'.encode(), 'sha256').hex()}"
+
+    def _renewal_key(self, name: str) -> bytes:
+        return hmac.digest(self._key, f"page renewal {name}".encode(), "sha256")
+
+
+def _server(address: tuple[str, int]) -> str:
+    """The master listens on every address of loopback, so that nobody else can under the same port."""
+    host = address[0].replace("::ffff:", "")
+    return f"{'loopback' if host == '::1' or host.startswith('127.') else host} {address[1]}"
+
+
+def _sealed(key: bytes, nonce: str, message: bytes) -> Mapping[str, str]:
+    """``message``, to be read by who has ``key`` alone. HMAC-SHA256 in counter mode, and over all of it."""
+    ours = secrets.token_hex(32)
+    blocks = -(-len(message) // 32)
+    stream = b"".join(hmac.digest(key, f"seal\n{nonce}\n{ours}\n{n}".encode(), "sha256") for n in range(blocks))
+    sealed = bytes(one ^ other for one, other in zip(message, stream, strict=False)).hex()
+    tag = hmac.digest(key, f"tag\n{nonce}\n{ours}\n{sealed}".encode(), "sha256").hex()
+    return {"nonce": ours, "sealed": sealed, "tag": tag}
