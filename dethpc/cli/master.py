@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 import click
 
@@ -158,6 +158,7 @@ def info(as_json: bool) -> None:
     output.print_fields(
         [
             ("Address", session.url),
+            ("Listens on", _listening(config.get("listening") or {})),
             ("Scheduler", serves.scheduler(lease) or config.get("scheduler")),
             ("Host", lease.get("host")),
             ("Process", lease.get("pid")),
@@ -173,6 +174,10 @@ def info(as_json: bool) -> None:
     )
     if words := serves.another(lease, os.environ):
         output.say(f"det: warning: {words}")
+
+
+def _listening(told: dict[str, Any]) -> Optional[str]:
+    return f"{', '.join(told['hosts'])} ({told['why']})" if told.get("hosts") else None
 
 
 @master.command()

@@ -122,11 +122,22 @@ class Node:
 
 
 @dataclass(frozen=True)
+class Answering:
+    """Where the master answers on this machine: ``host`` is what it gives to jobs, ``addresses`` are those of this machine at which
+    its port is open."""
+
+    host: str
+    port: int
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Facts:
     site: SiteConfig
     login: Login
     slurm: Slurm | None = None  # None: jobs run on this machine
     nodes: Sequence[Node] | None = None  # None: not looked at
+    answering: Answering | None = None  # None: no master of this user runs on this machine
 
     @property
     def pools(self) -> dict[str, PoolConfig]:

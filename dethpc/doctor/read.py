@@ -14,10 +14,12 @@ from urllib.parse import urlsplit
 from dethpc.config.site import SiteConfig
 from dethpc.doctor.facts import Facts, Slurm
 from dethpc.doctor.read_login import read_login
+from dethpc.doctor.read_master import read_master
 from dethpc.doctor.read_nodes import read_nodes
 from dethpc.doctor.read_slurm import read_slurm
 from dethpc.errors import NotFound
 from dethpc.rundir.home import Home
+from dethpc.scheduler.routes import addresses_towards
 from dethpc.scheduler.slurm.commands import SlurmCommands, is_configured
 from dethpc.storage import CheckpointStore, build
 
@@ -36,10 +38,10 @@ def read(home: Path, site: SiteConfig, nodes: CheckNodes | None) -> Facts:
     store = _store(site)
     kind = os.environ.get("DETHPC_SCHEDULER") or site.scheduler
     if kind == "local" or (kind == "auto" and not is_configured()):
-        return Facts(site, read_login(home, store, None))
+        return Facts(site, read_login(home, store, None), answering=read_master(home))
     scheduler = SlurmCommands()
     slurm = read_slurm(scheduler)
-    facts = Facts(site, read_login(home, store, _munge_socket(slurm)), slurm)
+    facts = Facts(site, read_login(home, store, _munge_socket(slurm)), slurm, answering=read_master(home))
     if nodes is None or slurm.problem:
         return facts
     if unknown := [name for name in nodes.pools if name not in facts.pools]:
@@ -50,7 +52,7 @@ def read(home: Path, site: SiteConfig, nodes: CheckNodes | None) -> Facts:
         name: pool.slot_type or ("cuda" if any(row.gpus for row in facts.members(name)) else "cpu")
         for name, pool in asked.items()
     }
-    with _somebody_listens(home, site) as master:
+    with _somebody_listens(home, site, slurm) as master:
         seen = read_nodes(scheduler, asked, kinds, home, store, master, nodes.timeout, nodes.tell)
     return replace(facts, nodes=seen)
 
@@ -67,7 +69,7 @@ def _munge_socket(slurm: Slurm) -> str | None:
 
 
 @contextlib.contextmanager
-def _somebody_listens(home: Path, site: SiteConfig) -> Iterator[tuple[str, int]]:
+def _somebody_listens(home: Path, site: SiteConfig, slurm: Slurm) -> Iterator[tuple[str, int]]:
     """The address of the master if it listens; else that of a port which is opened here for as long, as a master would."""
     with contextlib.suppress(OSError, ValueError, TypeError):
         parts = urlsplit(json.loads(Home(home).master_file.read_bytes())["url"])
@@ -75,7 +77,7 @@ def _somebody_listens(home: Path, site: SiteConfig) -> Iterator[tuple[str, int]]
         socket.create_connection(address, timeout=5).close()
         yield address
         return
-    host = site.master.host or "0.0.0.0"
+    host = site.master.host or next(iter(addresses_towards(row.address for row in slurm.nodes)), "0.0.0.0")
     try:
         listener = socket.create_server((host, site.master.port))
     except OSError:  # the port is taken, or the address is another machine's: a node may reach it all the same

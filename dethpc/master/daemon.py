@@ -30,11 +30,12 @@ from dethpc.master.http.auth import Auth
 from dethpc.master.http.commits import Commits
 from dethpc.master.http.doorbell import Doorbell
 from dethpc.master.http.munge_login import munge_of
-from dethpc.master.http.server import Server, listen, reachable
+from dethpc.master.http.server import Server
 from dethpc.master.http.service import Services
 from dethpc.master.http.tls import tls_of
 from dethpc.master.http.unix_socket import UnixListener
 from dethpc.master.installation import Installation
+from dethpc.master.listening import Listening, listen, reachable
 from dethpc.master.runs.admission import Admission
 from dethpc.master.runs.beside import Beside
 from dethpc.master.runs.cluster_view import ClusterView
@@ -139,16 +140,22 @@ class Daemon:
             environments.sweep(home, queries.queue_ids(connection))
         return loaded
 
-    def serve(self, host: str, port: int) -> None:
+    def serve(self, where: Listening, port: int) -> None:
         """Listen and work until a signal or ``stop``. ``port`` 0: that of the master before this one, or any free
         one. Raises Refused when the port is taken or the certificate cannot be used, MasterError when it could not go on."""
-        listener, installation, name = listen(host, port, self.lease.port), self.installation, reachable(host)
+        listeners, installation, name = (
+            listen(where.hosts, port, self.lease.port),
+            self.installation,
+            reachable(where.host),
+        )
+        installation.listening = where.to_json()
         beside = self._listen_beside()
-        tls = self.services.auth.tls = tls_of(installation.home, installation.site.master, host, name)
+        tls = self.services.auth.tls = tls_of(installation.home, installation.site.master, where.host, name)
+        self.services.auth.pages.name_host(installation.site.master.pages_host)
         self.ledger.start()
         own_storage.move(installation.home, self.ledger, self.store)
         self.services.copies.go_on()
-        url = f"{'https' if tls else 'http'}://{name}:{listener.getsockname()[1]}"
+        url = f"{'https' if tls else 'http'}://{f'[{name}]' if ':' in name else name}:{listeners[0].getsockname()[1]}"
         self._server = Server(create_app(self.services), tls)
         self._reconciler.start()
         self.services.unmanaged.start()
@@ -165,7 +172,7 @@ class Daemon:
         watchdog.start()
         try:
             if not self._stopped.is_set():
-                self._server.run(sockets=[listener, *(each.socket for each in beside)])
+                self._server.run(sockets=[*listeners, *(each.socket for each in beside)])
         finally:
             for each in beside:
                 each.remove()

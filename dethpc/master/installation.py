@@ -35,6 +35,7 @@ class Installation:
     scheduler: str  # slurm or local
     started_at: float = field(default_factory=time.time)
     version: str = dethpc.__version__
+    listening: dict[str, object] = field(default_factory=dict)  # ``hosts``, and ``why`` there
     trouble: str = ""  # why this master does not get on at present, in words
 
     @property

@@ -7,7 +7,7 @@ import signal
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
-from dethpc.master import interpreter
+from dethpc.master import interpreter, listening
 from dethpc.master.daemon import Daemon
 from dethpc.master.http import server
 from dethpc.master.installation import cluster_id, site_of
@@ -43,6 +43,9 @@ def serve(root: Path, host: str | None, port: int, site_file: Path | None = None
     daemon = Daemon(home, site, scheduler, cluster_id(home), pace)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: daemon.stop())
-    listen = host or site.master.host or ("127.0.0.1" if scheduler.kind == "local" else "0.0.0.0")  # noqa: S104
+    if named := host or site.master.host:
+        where = listening.named(named, "--host" if host else "master.host")
+    else:
+        where = listening.chosen(scheduler)
     interpreter.at_work()
-    daemon.serve(listen, port or site.master.port)
+    daemon.serve(where, port or site.master.port)

@@ -11,8 +11,9 @@ import pytest
 
 from dethpc.config.site import SiteConfig, parse_site
 from dethpc.doctor import Finding, Level, checks, examine
-from dethpc.doctor.facts import Association, Facts, Login, Node, Slurm
+from dethpc.doctor.facts import Answering, Association, Facts, Login, Node, Slurm
 from dethpc.doctor.read_login import quota
+from dethpc.doctor.read_master import own_addresses
 from dethpc.doctor.read_slurm import associations, banner, least_priorities, named, qualities, version
 from dethpc.domain.nodes import NodeState
 from dethpc.rundir.filesystem import filesystem, sqlite_warning
@@ -80,7 +81,9 @@ def slurm(**changes: Any) -> Slurm:
 
 
 def facts(site: str = SITE, **changes: Any) -> Facts:
-    return replace(Facts(parse_site(site), HEALTHY_LOGIN, slurm(), [NODE]), **changes)
+    return replace(
+        Facts(parse_site(site), HEALTHY_LOGIN, slurm(), [NODE], Answering("login1", 80, ("127.0.0.1",))), **changes
+    )
 
 
 def of(found: Facts, check: str) -> list[Finding]:
@@ -454,3 +457,38 @@ def test_a_command_that_prints_lines_of_its_own_is_named() -> None:
 )
 def test_a_line_beside_the_release_is_not_slurms(output: str, line: str) -> None:
     assert banner(output) == line
+
+
+@pytest.mark.parametrize(
+    ("addresses", "level", "words"),
+    [
+        (("127.0.0.1", "::1"), Level.OK, "on loopback alone"),
+        (("127.0.0.1", "::1", "10.0.0.5"), Level.OK, "at 10.0.0.5 port 80 and on loopback"),
+        (("127.0.0.1", "10.0.0.5", "192.168.1.5", "fd00::5"), Level.NOTE, "10.0.0.5, 192.168.1.5, fd00::5"),
+        (("127.0.0.1", "8.8.8.8", "10.0.0.5"), Level.WARNING, "at 8.8.8.8 port 80, which the whole Internet may reach"),
+        (("127.0.0.1", "2a00:1450::1"), Level.WARNING, "2a00:1450::1"),
+    ],
+)
+def test_who_can_connect_to_the_master_is_told(addresses: tuple[str, ...], level: Level, words: str) -> None:
+    found = list(checks.listening.check(facts(answering=Answering("login1", 80, addresses))))
+    assert found[0].level is level and words in found[0].found
+    assert list(checks.listening.check(facts(answering=None))) == [], "no master runs here"
+
+
+def test_the_addresses_of_this_machine_are_read_from_the_kernel() -> None:
+    fib = """Local:
+  +-- 0.0.0.0/0 3 0 5
+     |-- 10.0.0.0
+        /24 link UNICAST
+     |-- 10.0.0.5
+        /32 host LOCAL
+     |-- 10.0.0.255
+        /32 link BROADCAST
+        |-- 127.0.0.1
+           /32 host LOCAL
+"""
+    inet6 = """00000000000000000000000000000001 01 80 10 80       lo
+fe80000000000000a00027fffe4e66a1 02 40 20 80     eth0
+fd000000000000000000000000000005 02 40 00 80     eth0
+"""
+    assert own_addresses(fib, inet6) == ["10.0.0.5", "127.0.0.1", "::1", "fd00::5"]

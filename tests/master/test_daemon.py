@@ -15,10 +15,9 @@ import pytest
 from dethpc.config.site import SiteConfig
 from dethpc.domain.facts import Row
 from dethpc.errors import MasterError, StoreError
-from dethpc.master import pulse, watchdog
+from dethpc.master import listening, pulse, watchdog
 from dethpc.master.daemon import Daemon
 from dethpc.master.durable import ledger
-from dethpc.master.http.server import listen
 from dethpc.master.installation import cluster_id
 from dethpc.master.scheduler import find_scheduler
 from dethpc.rundir.files import write_json
@@ -36,7 +35,7 @@ class Serving:
 
     def _serve(self) -> None:
         try:
-            self.daemon.serve("127.0.0.1", 0)
+            self.daemon.serve(listening.named("127.0.0.1", "a test"), 0)
         except MasterError as error:
             self.failure = str(error)
 
@@ -184,7 +183,7 @@ def test_a_thread_that_waits_for_a_disk_is_waited_for(serving: Serving, monkeypa
 
 
 def test_an_answer_is_not_kept_back_until_its_first_half_is_acknowledged() -> None:
-    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+    with listening.listen(["127.0.0.1"], 0)[0] as listener, socket.create_connection(listener.getsockname()):
         connection, _ = listener.accept()
         with connection:
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -14,7 +14,6 @@ from contextlib import suppress
 import uvicorn
 from fastapi import FastAPI
 
-from dethpc.errors import Refused
 from dethpc.master.http.connection import Connection
 from dethpc.master.http.door import Arrival, Door
 from dethpc.master.http.peer import Peers
@@ -156,28 +155,3 @@ class Server(uvicorn.Server):
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def listen(host: str, port: int, before: int = 0) -> socket.socket:
-    """``port`` 0: that of ``before``, so that open pages and bookmarks go on to lead here; any free one where that is taken.
-    Raises Refused when ``port`` is taken."""
-    listener = None
-    if not port and before:
-        with suppress(OSError, OverflowError):
-            listener = socket.create_server((host, before))
-    try:
-        listener = listener or socket.create_server((host, port))
-    except OSError as error:
-        raise Refused(f"cannot listen on {host} port {port}: {error.strerror}") from error
-    # Connections inherit it. asyncio sets it on those alone whose protocol has a number, and without it the kernel keeps the second
-    # half of an answer back until the client has acknowledged the first, 40 ms later.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
-
-
-def reachable(host: str) -> str:
-    """The name under which other machines find a server that listens on ``host``."""
-    if host not in ("0.0.0.0", "::", ""):  # noqa: S104
-        return host
-    name = socket.getfqdn()
-    return socket.gethostname() if name.startswith("localhost") else name

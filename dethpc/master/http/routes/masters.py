@@ -95,6 +95,7 @@ def config(installation: TheInstallation, creator: TheCreator, who: Owner) -> wi
         "home": str(installation.home.root),
         "site_file": installation.site_file,
         "scheduler": installation.scheduler,
+        "listening": installation.listening,
         # What scripts index: Determined's word for a cluster that is no other scheduler's is agent.
         "resource_manager": {"type": "slurm" if installation.scheduler == "slurm" else "agent"},
         "feature_switches": [],
