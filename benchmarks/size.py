@@ -57,7 +57,7 @@ class Still(StandIn):
 
 def serve(home: Home) -> None:
     """A master, until it is told to end."""
-    from dethpc.master import interpreter
+    from dethpc.master import interpreter, listening
 
     interpreter.starting()
     from dethpc.master.daemon import Daemon
@@ -73,7 +73,7 @@ def serve(home: Home) -> None:
     daemon = Daemon(home, site, Still(jobs), cluster_id(home), Pace())
     signal.signal(signal.SIGTERM, lambda *_: daemon.stop())
     interpreter.at_work()
-    daemon.serve("127.0.0.1", 0)
+    daemon.serve(listening.named("127.0.0.1", "the benchmark"), 0)
 
 
 class Master:
