@@ -51,9 +51,9 @@ def up(*, port: Optional[int] = None) -> str:
         before = _size(log)
         file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     except OSError as error:
-        raise errors.MasterUnreachable(
-            f"the master did not start: {full_disk(root) or f'{log}: {error.strerror}'}"
-        ) from error
+        remedy = f". A file belongs there: rm -r {log}" if isinstance(error, IsADirectoryError) else ""
+        why = full_disk(root) or f"{log}: {error.strerror}{remedy}"
+        raise errors.MasterUnreachable(f"the master did not start: {why}") from error
     if sys.stderr.isatty():
         output.say("starting your master ...")  # the first time takes seconds: a database is made
     with open(file, "wb") as sink:

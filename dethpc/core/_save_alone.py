@@ -33,7 +33,7 @@ class SaveAlone:
     ) -> Iterator[Tuple[Path, str]]:
         started = time.monotonic()
         storage_id = new_id()
-        path = self._store.stage(storage_id)
+        path = self._stage(storage_id)
         with self._discarded_if_failing(storage_id):
             yield path, storage_id
             plain = self._finishing.checked(metadata)
@@ -45,7 +45,7 @@ class SaveAlone:
         storage_id = new_id()
 
         def publish() -> Part:  # the training waits for no disk and no server
-            return self._publish(storage_id, self._store.stage(storage_id), write, plain, started)
+            return self._publish(storage_id, self._stage(storage_id), write, plain, started)
 
         self._finishing.finish(publish, storage_id, beside=True)
         return storage_id
@@ -71,9 +71,14 @@ class SaveAlone:
     def _discarded_if_failing(self, storage_id: str) -> Iterator[None]:
         try:
             yield
-        except BaseException:
+        except BaseException as error:
+            self._finishing.tell_if_full(error)
             self._store.discard(storage_id)
             raise
+
+    def _stage(self, storage_id: str) -> Path:
+        with self._finishing.full_storage_told():
+            return self._store.stage(storage_id)
 
     def upload(
         self,
@@ -92,7 +97,7 @@ class SaveAlone:
 
         def publish() -> Part:
             with self._discarded_if_failing(storage_id):
-                staged = self._store.stage(storage_id)
+                staged = self._stage(storage_id)
                 files = {**paths, METADATA: write_metadata(staged, plain)}
                 rest = (plain, started, self._store, self._finishing, self._spool)
                 return self._bring(_Elsewhere(folder, list(paths), storage_id, staged, files, *rest))

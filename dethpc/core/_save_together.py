@@ -6,6 +6,7 @@ import contextlib
 import copy
 import logging
 import os
+import sys
 import time
 import zlib
 from pathlib import Path
@@ -152,8 +153,9 @@ class SaveTogether:
 
     def _stage(self) -> Tuple[str, Path]:
         storage_id: str = self._dist.broadcast(new_id())
-        together(self._dist, lambda: self._store.stage(storage_id) if self._dist.rank == 0 else None)
-        paths = together(self._dist, lambda: self._store.stage(storage_id))
+        with self._finishing.full_storage_told():
+            together(self._dist, lambda: self._store.stage(storage_id) if self._dist.rank == 0 else None)
+            paths = together(self._dist, lambda: self._store.stage(storage_id))
         return storage_id, paths[self._dist.rank]
 
     def _group(self, beside: bool) -> Group:
@@ -288,6 +290,7 @@ class SaveTogether:
     def _give_up(self, storage_id: str) -> None:
         """The chief alone discards: another worker that lost its connection cannot know whether the chief is publishing."""
         if self._dist.rank == 0:
+            self._finishing.tell_if_full(sys.exc_info()[1])
             self._store.discard(storage_id)
         self._leave(storage_id)
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, TypeVar
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, TypeVar
 
 from dethpc.core._background import Background
 from dethpc.core._encode import jsonable, shown
-from dethpc.domain.reports import MOST_STEPS, ReportKind
+from dethpc.domain.end_report import plain_text
+from dethpc.domain.reports import MOST_STEPS, STORAGE_AWAY, ReportKind
 from dethpc.errors import CheckpointError
+from dethpc.rundir.filesystem import FULL
 from dethpc.rundir.tree import Tree
 from dethpc.storage import CheckpointStore
 from dethpc.storage.base import Selector
@@ -75,6 +79,26 @@ class Finishing:
                 )  # fmt: skip
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
+
+    @contextlib.contextmanager
+    def full_storage_told(self) -> Iterator[None]:
+        """Report why the training ends, where it does, that cannot save because its storage has no room: no fault of its own."""
+        try:
+            yield
+        except Exception as error:
+            self.tell_if_full(error)
+            raise
+
+    def tell_if_full(self, error: Optional[BaseException]) -> None:
+        """As above, for what was raised while a checkpoint was saved, and is still staged. Many libraries do not say why they could
+        not write, so the store is tried. For the chief."""
+        why = (_full(error, str(self._store)) or self._store.full()) if isinstance(error, Exception) else ""
+        if why and self._rank == 0:
+            logger.error(
+                "the checkpoint cannot be stored: %s; once there is room, the trial resumes from the one before", why
+            )
+            if self._on_cluster:
+                self._report(ReportKind.EARLY_EXIT, {"reason": f"{STORAGE_AWAY}{plain_text(why)[:500]}"})
 
     def finish(self, publish: Callable[[], Part], storage_id: str, beside: bool) -> None:
         """``publish`` returns this worker's part, which is settled in the background. ``beside``: publish there, too."""
@@ -160,6 +184,19 @@ class Finishing:
                     logger.info(
                         "checkpoint %s shares %d bytes with %s: they have not changed", storage_id, saved, earlier
                     )
+
+
+def _full(error: Optional[BaseException], store: str) -> str:
+    """Whether a full disk or quota of the store is behind ``error``, in words; "" also where another disk is full."""
+    seen: List[BaseException] = []
+    while error is not None and error not in seen:
+        if isinstance(error, OSError) and error.errno in FULL:
+            place = "" if error.filename is None else os.path.realpath(os.fsdecode(error.filename))
+            if not place or place.startswith(os.path.realpath(store)):
+                return f"{store}: {error.strerror}"
+        seen.append(error)
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 def large_of(names: Iterable[str], sizes: Dict[str, int]) -> List[str]:

@@ -164,7 +164,7 @@ RULES = (
     ),
     Rule(
         "its storage is away",
-        lambda e: e.reported and e.early_exit.startswith(STORAGE_AWAY),
+        lambda e: e.early_exit.startswith(STORAGE_AWAY),
         lambda e: Verdict(End.STORAGE_AWAY, e.early_exit[len(STORAGE_AWAY) :], e.code),
     ),
     Rule(

@@ -36,7 +36,7 @@ NO_RETRY = "trial failed and matched logs to a don't retry policy"
 MAX_REST = 300.0
 """The longest delay after a failure, in seconds."""
 
-AWAY = "its checkpoint storage did not answer: "
+AWAY = "it waits for its storage: "
 """How the reason begins of a trial that rests until that may be back."""
 
 

@@ -38,6 +38,7 @@ from dethpc.exec.workdir import WorkdirLink
 from dethpc.rundir import scratch
 from dethpc.rundir.claim import claim, claimed_by
 from dethpc.rundir.files import create_once, read_json, sealed, write_json
+from dethpc.rundir.filesystem import FULL
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import JournalWriter
 from dethpc.rundir.layout import RunDir
@@ -306,7 +307,7 @@ class _Node:
         except (OSError, RunDirError) as error:
             return self._failed("train", f"the experiment's Python environment cannot be used: {error}")
         if unfit := self._storage_is_unfit(self._spec.storage_worked or meeting.resume.checkpoint is not None):
-            return self._failed("train", f"Checkpoint storage validation failed: {unfit}")
+            return unfit
         if self._script is None:
             argv = command(self._spec.entrypoint, self._spec.slots)
         else:
@@ -318,7 +319,8 @@ class _Node:
             self._supervisor.meter_gpus(known["resources"]["gpu_uuids"])
             write_json(info, known)
         except OSError as error:
-            return self._failed("train", f"the run directory cannot be written: {error}")
+            phase = "storage" if error.errno in FULL else "train"
+            return self._failed(phase, f"the run directory cannot be written: {error}")
         try:
             child = self._start(argv, env)
         except OSError as error:
@@ -377,23 +379,26 @@ class _Node:
 
         return look
 
-    def _storage_is_unfit(self, worked: bool) -> str:
-        """Why checkpoints could not be written from this node, or "": better told now than after hours of training. One that
-        ``worked`` before may be away: what is saved meanwhile waits for it."""
+    def _storage_is_unfit(self, worked: bool) -> Optional[NodeResult]:
+        """How this node cannot write checkpoints, or None: better told now than after hours of training. One that ``worked`` before
+        may be away: what is saved meanwhile waits for it. For room in one that is full, the trial waits without its slots."""
         section = self._spec.checkpoint_storage
         if not section:
-            return ""
+            return None
         self._log.note("INFO", "Validating checkpoint storage ...")  # Determined's words, which scripts look for
         try:
             store = storage.build(section)
             with store.mark():
-                return ""
+                full = store.full()
+            return self._failed("storage", full) if full else None
         except (OSError, DethpcError) as error:
+            if isinstance(error, OSError) and error.errno in FULL:
+                return self._failed("storage", f"{store}: {error.strerror}")
             refused = isinstance(error, PermissionError) and store.may_be_away
             if worked and isinstance(error, OSError) and (refused or store.may_come_back(error)):
                 self._log.say("WARNING", f"dethpc: the training begins while its storage is away: {error}")
-                return ""
-            return str(error)
+                return None
+            return self._failed("train", f"Checkpoint storage validation failed: {error}")
 
     def _failure(self) -> Optional[dict[str, Any]]:
         """What a launcher noted of the first failure here, unless that was the end that we made ourselves."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 from pathlib import Path
@@ -26,6 +27,9 @@ SHARED = (
     "glusterfs",
 )
 """File systems of several machines, as the kernel names them; ``fuse.`` may stand before."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What the system says of a disk or a quota that has no room."""
 
 
 def is_network(filesystem: str) -> bool:

@@ -81,7 +81,8 @@ def store_error(error: BaseException) -> StoreError:
         return StoreUnavailable(f"the database server does not answer: {reason}")
     orig = str(getattr(error, "orig", error))
     advice = next((advice for words, advice in _ADVICE.items() if words in orig), "")
-    return StoreError(f"the database failed: {error}{advice}")
+    # What has a remedy needs no statement; anything else may be a mistake of ours, and the statement says where.
+    return StoreError(f"the database failed: {orig if advice else error}{advice}")
 
 
 _REBUILD = (
@@ -93,6 +94,10 @@ _ADVICE = {
     "file is not a database": _REBUILD,
     "due to lock timeout": "\nA master of yours is in the middle of writing to it: one that is frozen, perhaps on another host",
     "no schema has been selected": "\nNo schema of its search_path exists: create one, or leave search_path alone",
+    "attempt to write a readonly database": (
+        "\nIts file or its file system is read-only, as many become after an error of their disk: make it writable again, and the "
+        "same will succeed. Until then lists show what was so before. Trials go on meanwhile"
+    ),
     "database or disk is full": "\nIts disk is full: make room, and the same will succeed. Trials go on meanwhile",
 }
 """What to do about what the database says."""

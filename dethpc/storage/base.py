@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 from abc import ABC, abstractmethod
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, Callable, ContextManager, Dict, Iterator, List, NamedTuple, Optional, Sequence, Union
 
 from dethpc.errors import CheckpointError, CheckpointNotOwned
+from dethpc.rundir.filesystem import FULL
 from dethpc.storage.manifest import Checksums
 from dethpc.storage.ownership import Claim, Identity, Owner, objection
 
@@ -48,7 +48,7 @@ def full_disk_named(place: object) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or error.filename is not None:
+        if error.errno not in FULL or error.filename is not None:
             raise
         raise OSError(error.errno, error.strerror, str(place)) from error
 
@@ -159,6 +159,10 @@ class CheckpointStore(ABC):
         """Whether ``add``, ``flush`` or ``publish`` that raised ``error`` may be called again: the store was away, and what is
         staged on this machine is whole. Never after a file system's own errors: it may have dropped what it could not write."""
         return False
+
+    def full(self) -> str:
+        """Why nothing more can be written just now, where its disk or a quota there is full; "" where there is room."""
+        return ""
 
     @abstractmethod
     def discard(self, uuid: str) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 
 from dethpc.errors import CheckpointDamaged, CheckpointError, CheckpointNotFound
+from dethpc.rundir.filesystem import FULL
 from dethpc.rundir.tree import Tree, remove
 from dethpc.storage import globs as globs_
 from dethpc.storage import links, manifest
@@ -33,6 +34,8 @@ from dethpc.storage.base import (
 from dethpc.storage.ownership import Claim, Identity, Owner
 
 _AT_ONCE = 1 << 20  # bytes of files that are summed before they are published in any case
+
+_ROOM = 1 << 20  # bytes that a store which is not full takes
 
 _HIDDEN = re.compile(r"\.(.+)\.(?:partial|deleted)\Z")
 
@@ -159,6 +162,20 @@ class FileStore(_Folder, CheckpointStore):
         with Tree(os.path.realpath(self._folder)) as tree:
             tree.sync(".")
         return listed
+
+    def full(self) -> str:
+        """Found out by writing: what a quota leaves is told nowhere else, and some file systems say it only when they flush."""
+        import tempfile
+
+        try:
+            there = next(path for path in (self._folder, *self._folder.parents) if path.exists())
+            with tempfile.TemporaryFile(dir=there) as file:
+                file.write(bytes(_ROOM))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            return f"{self}: {error.strerror}" if error.errno in FULL else ""
+        return ""
 
     def discard(self, uuid: str) -> None:
         _remove(self._staging(uuid))

@@ -213,6 +213,9 @@ class Spooled(CheckpointStore):
     def may_come_back(self, error: OSError) -> bool:
         return self.store.may_come_back(error)
 
+    def full(self) -> str:
+        return self.store.full()
+
     def stage(self, uuid: str) -> Path:
         return self.store.stage(uuid)
 

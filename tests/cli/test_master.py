@@ -148,6 +148,16 @@ def test_a_home_that_cannot_be_made_is_told(det: Any, home: Path) -> None:
         assert f"the master did not start: {home}" in done.stderr and "Not a directory" in done.stderr
 
 
+def test_a_log_that_is_a_directory_is_told_with_a_remedy(det: Any, home: Path) -> None:
+    log = home / "log" / "master.log"
+    log.mkdir(parents=True)
+    done = det("experiment", "list")
+    assert done.returncode == 1
+    assert done.stderr.endswith(f"the master did not start: {log}: Is a directory. A file belongs there: rm -r {log}\n")
+    log.rmdir()
+    assert det("experiment", "list").returncode == 0
+
+
 @pytest.mark.parametrize("damage", [b"one\ntwo\n", None], ids=["two lines", "a directory"])
 def test_a_damaged_token_is_told_with_the_way_out(det: Any, home: Path, damage: bytes | None) -> None:
     det("master", "up")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
 from dethpc.errors import StoreError
 from dethpc.state import SqlStore, open_store, queries
+from dethpc.state.engines import store_error
 from tests.state.contract import StoreContract
 from tests.state.factories import experiment
 
@@ -101,3 +104,17 @@ def test_a_path_that_sqlite_does_not_take_is_refused_in_words(tmp_path: Path) ->
     open_store(path(504)).close()
     with pytest.raises(StoreError, match="has 505 bytes, and SQLite takes 504. Use a DETHPC_HOME with a shorter path"):
         open_store(path(505))
+
+
+def test_a_read_only_file_system_is_told_in_words() -> None:
+    error = OperationalError(
+        "INSERT INTO runs ...", {}, sqlite3.OperationalError("attempt to write a readonly database")
+    )
+    told = str(store_error(error))
+    assert told.startswith(
+        "the database failed: attempt to write a readonly database\nIts file or its file system is read-only"
+    )
+    assert "INSERT" not in told and "sqlalche.me" not in told
+    assert "INSERT" in str(
+        store_error(OperationalError("INSERT ...", {}, sqlite3.OperationalError("no such column: x")))
+    )

@@ -625,3 +625,18 @@ def test_nothing_is_shared_with_another_clusters_checkpoint_whose_files_stay_wri
     assert store.share("b1", "a1", ["weights.pt"]) == 0
     assert (tmp_path / "store" / "a1" / "weights.pt").stat().st_mode == mode
     assert store.share("c1", "b1", ["weights.pt"]) == 1 << 20
+
+
+@pytest.mark.parametrize("code, full", [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EIO, False), (None, False)])
+def test_a_store_says_whether_its_disk_or_a_quota_is_full(
+    code: int | None, full: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FileStore(tmp_path / "not-there-yet")
+
+    def failing(fd: int) -> None:
+        if code is not None:
+            raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", failing)
+    assert store.full() == (f"{tmp_path / 'not-there-yet'}: {os.strerror(code)}" if full and code else "")
+    assert list(tmp_path.iterdir()) == []

@@ -25,6 +25,7 @@ from dethpc.master.runs.needs import Needs
 from dethpc.master.runs.trouble import LONGEST_REST, TRIES_OF_A_DISK, Trouble, everybodys
 from dethpc.rundir.claim import claimed_by
 from dethpc.rundir.files import read_json
+from dethpc.rundir.filesystem import FULL
 from dethpc.rundir.home import Home
 from dethpc.state import SqlStore
 
@@ -167,22 +168,26 @@ class Submitter:
         return True
 
     def _cannot_write(self, live: LiveRun, error: Exception) -> list[Answer]:
-        """A full or failing file system may recover, but a run that waits for it for ever helps nobody.
+        """A failing file system may recover, but a run that waits for it for ever helps nobody. For room it waits for ever.
 
         What is wrong with one run's directory alone lets the others pass.
         """
         words = f"the run directory cannot be written: {error}"
         log.warning("run %s: %s", live.run.id, words, exc_info=None if isinstance(error, OSError) else error)
         unwanted, most, rest = live.run.intent is not Intent.GO, TRIES_TO_WRITE, self._cadence.pace.fastest_poll
+        tries = f"{TRIES_OF_A_DISK if isinstance(error, OSError) else TRIES_TO_WRITE} times in all"
         if isinstance(error, OSError):
             self._cadence.submit_later()
             if not unwanted:
                 most, rest = TRIES_OF_A_DISK, min(LONGEST_REST, rest * 2 ** min(live.write_failures, 10))
+            if not unwanted and error.errno in FULL:
+                most, tries = live.write_failures + 2, "until there is room"
+                words = f"there is no room for the run directory: {self._home.run(live.run.id).path}: {error.strerror}"
         live.rests_until[SUBMITTING] = time.monotonic() + rest
         live.write_failures += 1
         if live.write_failures < most and not (unwanted and not isinstance(error, OSError)):
             if live.in_trouble(words):
-                self._trouble.tell(live, f"{words}; the master tries again, {most} times in all")
+                self._trouble.tell(live, f"{words}; the master tries again, {tries}")
                 # The trial's log may lie on the same disk: its row says it as well.
                 return [] if unwanted else [events.SubmitDeferred(live.run.id, words, time.time())]
             return []

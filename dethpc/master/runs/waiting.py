@@ -111,7 +111,7 @@ class WaitExplainer:
             elif run.state is RunState.SUBMITTING and (why := self._holds.why(run)):
                 yield trial, refused(why)
             elif run.state is RunState.SUBMITTING:
-                yield trial, WaitReason("submitting", "it is about to be submitted to the scheduler")
+                yield trial, WaitReason("submitting", run.reason or "it is about to be submitted to the scheduler")
             else:
                 view = view or self._view.pool_and_queue(run.pool)
                 yield trial, in_scheduler(run.reason, asked, view, run.scheduler_job_id or "")
@@ -171,7 +171,7 @@ def _without_run(trial: Trial, found: _Open) -> WaitReason:
     if trial.state is State.ACTIVE and trial.not_before is not None:
         left = max(0, round(trial.not_before - time.time()))
         if trial.reason.startswith(AWAY):
-            return WaitReason("storage", f"{trial.reason}; it resumes in {left} s, if the storage answers by then")
+            return WaitReason("storage", f"{trial.reason}; it resumes in {left} s, if it can by then")
         why = f" ({trial.reason})" if trial.reason else ""
         return WaitReason("resting", f"it waits after a failure and restarts in {left} s{why}")
     if trial.state is State.ACTIVE and trial.index and found.first is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -955,14 +957,33 @@ def test_a_run_whose_directory_is_gone_can_be_killed(tmp_path: Path, worlds: Cal
 def test_a_run_directory_that_cannot_be_written_is_tried_again_and_given_up_in_the_end(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(run: object) -> None:
-        raise OSError(28, "No space left on device")
+    def failing(run: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(world, "_job", full)
+    monkeypatch.setattr(world, "_job", failing)
     world.cycle(TRIES_OF_A_DISK - 1)
     assert world.trial().state is State.ACTIVE, "it has had most of an hour by now"
     world.cycle(2)
-    assert world.trial().state is State.ERROR and "No space left" in world.trial().reason
+    assert world.trial().state is State.ERROR and "Input/output error" in world.trial().reason
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_run_directory_for_which_there_is_no_room_waits_as_long_as_it_takes(
+    world: World, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def full(run: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world, "_job", full)
+        world.cycle(2 * TRIES_OF_A_DISK)
+        assert world.trial().state is State.ACTIVE
+        assert (
+            world.run().reason
+            == f"there is no room for the run directory: {world.home.run('1.1.1').path}: {os.strerror(code)}"
+        )
+    world.cycle(2)
+    assert world.run().state is RunState.PENDING and world.trial().restarts == 0
 
 
 # --- what it costs the scheduler

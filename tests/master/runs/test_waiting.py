@@ -18,7 +18,7 @@ from tests.master.conftest import trial
     ("reason", "cause", "words"),
     [
         ("restarted: code 1", "resting", r"it waits after a failure and restarts in \d+ s \(restarted: code 1\)"),
-        (f"{AWAY}s3://b: none", "storage", r"its checkpoint storage did not answer: s3://b: none; .* in \d+ s"),
+        (f"{AWAY}s3://b: none", "storage", r"it waits for its storage: s3://b: none; .* in \d+ s"),
     ],
 )
 def test_a_trial_that_rests_says_until_when_and_for_what(reason: str, cause: str, words: str) -> None:
