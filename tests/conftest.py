@@ -42,6 +42,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 LATE = ("packaging", "cli", "master", "e2e", "state", "scheduler", "cluster")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--everything", action="store_true", help="run in full what otherwise runs as a sample")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Quick tests fail first; the real Slurm comes last."""
 
