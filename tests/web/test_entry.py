@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import html
 import http.client
 import json
@@ -14,6 +13,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from dethpc.client import Session, tokens, users
 from dethpc.client.in_process import InProcess
@@ -410,9 +410,6 @@ NONCE, HERE = "0" * 64, ("127.0.0.1", 1)
 
 def opened(pass_: dict[str, str], answer: Mapping[str, str]) -> dict[str, str]:
     """As session.js does."""
-    key, nonce, sealed = bytes.fromhex(pass_["key"]), answer["nonce"], bytes.fromhex(answer["sealed"])
-    tag = hmac.digest(key, f"tag\n{NONCE}\n{nonce}\n{answer['sealed']}".encode(), "sha256").hex()
-    assert tag == answer["tag"]
-    stream = b"".join(hmac.digest(key, f"seal\n{NONCE}\n{nonce}\n{n}".encode(), "sha256") for n in range(99))
-    message: dict[str, str] = json.loads(bytes(a ^ b for a, b in zip(sealed, stream, strict=False)))
+    key, iv, sealed = (bytes.fromhex(text) for text in (pass_["key"], answer["iv"], answer["sealed"]))
+    message: dict[str, str] = json.loads(AESGCM(key).decrypt(iv, sealed, NONCE.encode()))
     return message

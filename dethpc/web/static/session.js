@@ -19,7 +19,7 @@ async function prepare() {
   const answer = await fetch(`${root}renewal`, { method: "POST", headers: { "X-Dethpc-Proof": shown() } }).catch(() => null);
   if (!answer?.ok) return;
   const given = await answer.json();
-  key = await crypto.subtle.importKey("raw", bytes(given.key), { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
+  key = await crypto.subtle.importKey("raw", bytes(given.key), "AES-GCM", false, ["decrypt"]);
   pass = { name: given.name, server: given.server };
 }
 
@@ -51,18 +51,10 @@ async function unproved() {
   return !answer ? "away" : answer.status === 401 ? "ended" : "here";
 }
 
-async function opened(nonce, { nonce: theirs, sealed, tag }) {
-  if (await signed(`tag\n${nonce}\n${theirs}\n${sealed}`).then(hex) !== tag) return null;
-  const content = bytes(sealed);
-  for (let at = 0; at < content.length; at += 32) {
-    const stream = await signed(`seal\n${nonce}\n${theirs}\n${at / 32}`);
-    for (let n = at; n < Math.min(at + 32, content.length); n += 1) content[n] ^= stream[n - at];
-  }
-  return JSON.parse(new TextDecoder().decode(content));
-}
-
-async function signed(text) {
-  return new Uint8Array(await crypto.subtle.sign("HMAC", key, encoder.encode(text)));
+async function opened(nonce, { iv, sealed }) {
+  const how = { name: "AES-GCM", iv: bytes(iv ?? ""), additionalData: encoder.encode(nonce) };
+  const content = await crypto.subtle.decrypt(how, key, bytes(sealed ?? "")).catch(() => null);
+  return content && JSON.parse(new TextDecoder().decode(content));
 }
 
 function bytes(text) {
