@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import subprocess
+import sys
+import sysconfig
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,3 +73,60 @@ def test_a_hook_on_slurm_hands_over_its_shell_or_fails_at_a_line(on_slurm: User)
     assert trial["reason"].startswith(words), trial
     assert words in user.det("experiment", "describe", str(failing))
     assert "hook end" not in user.log(failing)
+
+
+BLOG = {
+    "entrypoint": "python step0-run.py --dataset=torch/cifar10 --dataset-download data --input-size 3 32 32 --epochs 5",
+    "searcher": {"name": "grid", "metric": "val_loss", "max_length": 1},
+    "hyperparameters": {"lr": {"type": "categorical", "vals": [1, 2, 3]}},
+}
+RUNS = """
+import sys, timm
+import determined as det
+print("TIMM", timm.__file__, sys.argv[1], flush=True)
+with det.core.init() as core:
+    core.train.report_validation_metrics(1, {"val_loss": 1.0})
+"""
+
+
+@pytest.fixture
+def trains_where_det_is(tmp_path: Path) -> Iterator[User]:
+    """As README tells people: one virtual environment with ``det`` and what the training needs, active in the shell."""
+    venv, wheels = tmp_path / "env", tmp_path / "wheels"
+    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+    (packages,) = venv.glob("lib/python*/site-packages")
+    (packages / "ours.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
+    wheels.mkdir()
+    with zipfile.ZipFile(wheels / "timm-1.0-py3-none-any.whl", "w") as archive:
+        archive.writestr("timm.py", "")
+        archive.writestr("timm-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: timm\nVersion: 1.0\n")
+        archive.writestr("timm-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr("timm-1.0.dist-info/RECORD", "")
+    user = make_user(tmp_path, DETHPC_SCHEDULER="local", DETHPC_LOCAL_SLOTS="3")
+    pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
+    user.env |= {"PATH": f"{venv}/bin:{user.env['PATH']}", "VIRTUAL_ENV": str(venv), **pip}
+    user.python = str(venv / "bin" / "python3")
+    user.write("context/step0-run.py", RUNS)
+    user.write("context/startup-hook.sh", "pip install timm\n")
+    try:
+        yield user
+    finally:
+        take_down(user)
+
+
+def test_the_blogs_hook_installs_timm_once_for_all_trials_or_not_at_all(trains_where_det_is: User) -> None:
+    user = trains_where_det_is
+    made = "making the experiment's Python environment"
+    without = user.create(**BLOG)
+    assert f"startup-hook.sh:1: what {user.env['VIRTUAL_ENV']}, which serves det, does not have yet" in user.errors
+    user.wait_state(without, "COMPLETED", "ERROR")
+    logs = [user.det("trial", "logs", str(trial["id"])) for trial in user.trials(without)]
+    assert len(logs) == 3 and all(f"TIMM {user.home}/experiments/{without}/venv/" in log for log in logs), logs
+    assert sum(made in log for log in logs) == 1
+
+    pip = [f"{user.env['VIRTUAL_ENV']}/bin/pip", "install", "-q", "timm"]
+    subprocess.run(pip, env=user.env, check=True)
+    there = user.create(**BLOG)
+    user.wait_state(there, "COMPLETED", "ERROR")
+    logs = [user.det("trial", "logs", str(trial["id"])) for trial in user.trials(there)]
+    assert all(f"TIMM {user.env['VIRTUAL_ENV']}/" in log and made not in log for log in logs), logs
