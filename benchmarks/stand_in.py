@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from dethpc.domain.nodes import NodeState
-from dethpc.domain.ports import ArrayRequest, JobRecord, JobRequest, NodeInfo, PoolInfo, QueuedJob
+from dethpc.domain.ports import ArrayRequest, JobRecord, JobRequest, NodeInfo, PoolInfo, Prospect, QueuedJob
 from dethpc.rundir.claim import claim
 from dethpc.rundir.files import write_json
 from dethpc.rundir.home import Home
@@ -31,6 +32,9 @@ class StandIn:
         attempt.make()
         write_json(attempt.started, {"job_id": job_id, "nodes": ["node1"], "at": time.time()})
         return job_id, attempt
+
+    def prospect(self, script: Path, env: Mapping[str, str], folder: Path) -> Prospect:
+        return Prospect()
 
     largest_array = 0
 
