@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from dethpc.master.durable import harness
 from tests import folders
+from tests.bits import flip
 from tests.e2e.conftest import User
 from tests.waiting import wait_until
 
@@ -71,15 +72,6 @@ KINDS = (
 
 def kind_of(path: str) -> Kind | None:
     return next((kind for kind in KINDS if fnmatch.fnmatch(path, kind.pattern)), None)
-
-
-def flip(path: Path, at: bytes = b"", behind: int = 1) -> bytes:
-    """Flip a bit so many bytes from where ``at`` begins, or in the middle; returns what the file held before."""
-    before = path.read_bytes()
-    data = bytearray(before)
-    data[before.index(at) + behind if at else len(data) // 2] ^= 1
-    path.write_bytes(data)
-    return before
 
 
 def home_with_files_of_every_kind(user: User) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +10,9 @@ import pytest
 
 from dethpc.deploy.slurm_dev import Cluster
 from tests.e2e.conftest import TRAIN, User, processes_with
+from tests.e2e.machines import Machine, slurm_apart, without_slurm
 from tests.e2e.test_slurm import user_of
 from tests.waiting import wait_until
-
-SLURM_COMMANDS = ("sbatch", "squeue", "sinfo", "scontrol", "scancel", "sacct", "srun", "salloc", "sdiag", "sprio")
 
 LOCKED = """
 import determined as det, fcntl, os
@@ -50,25 +47,11 @@ def trained_once(user: User, experiment: int) -> None:
 def shell(slurm: Cluster, tmp_path: Path) -> Iterator[User]:
     """A user whose Slurm is in a folder of its own, as ``module load slurm`` puts it on PATH, and who names no scheduler."""
     with user_of(slurm, tmp_path) as user:
-        mine, rest = tmp_path / "slurm", tmp_path / "bin"
-        mine.mkdir()
-        rest.mkdir()
-        for folder in ("/bin", "/usr/bin"):
-            for name in os.listdir(folder):
-                place = (mine if name in SLURM_COMMANDS else rest) / name
-                if not place.exists():
-                    place.symlink_to(Path(folder) / name)
+        mine, rest = slurm_apart(tmp_path)
         del user.env["DETHPC_SCHEDULER"]
         user.env["PATH"] = f"{user.env['PATH'].split(':')[0]}:{mine}:{rest}"
         yield user
         user.env["PATH"] += ":/usr/bin:/bin"
-
-
-def without_slurm(user: User) -> User:
-    """The same user in cron, or by ``ssh login1 det ...``."""
-    path = ":".join(folder for folder in user.env["PATH"].split(":") if not folder.endswith("/slurm"))
-    env = {name: value for name, value in user.env.items() if name != "SLURM_CONF"}
-    return User(user.folder, user.home, {**env, "PATH": path})
 
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])
@@ -141,34 +124,6 @@ def test_runs_of_another_cluster_are_left_alone_and_named(shell: User, slurm_pri
 
 
 # --- one home on two machines
-
-
-OTHER = ["unshare", "--fork", "--pid", "--mount-proc", "--uts", "--net", "--kill-child"]
-"""A machine of its own as far as host name, processes and network go."""
-
-
-class Machine:
-    """A second machine: commands run there, and end with it."""
-
-    def __init__(self, user: User, name: str) -> None:
-        self._user = user
-        script = f"hostname {name}; ip link set lo up; echo up; exec sleep infinity"
-        self._init = subprocess.Popen([*OTHER, "sh", "-c", script], stdout=subprocess.PIPE, text=True, env=user.env)
-        assert self._init.stdout is not None and self._init.stdout.readline() == "up\n"
-        (child,) = Path(f"/proc/{self._init.pid}/task/{self._init.pid}/children").read_text().split()
-        self._enter = ["nsenter", "--target", child, "--pid", "--mount", "--uts", "--net", "--wd=" + str(user.folder)]
-        self.errors = ""
-
-    def det(self, *words: str, code: int = 0) -> str:
-        command = [*self._enter, self._user.python, "-m", "dethpc.cli", *words]
-        done = subprocess.run(command, env=self._user.env, capture_output=True, text=True, check=False)
-        assert done.returncode == code, f"{words}: {done.stdout}\n{done.stderr}"
-        self.errors = done.stderr
-        return done.stdout
-
-    def end(self) -> None:
-        self._init.kill()
-        self._init.wait()
 
 
 @pytest.fixture

@@ -14,10 +14,15 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+import yaml
+
 from dethpc.deploy import processes
 from dethpc.domain.reports import ReportKind
 from dethpc.errors import DethpcError
+from dethpc.master.durable import harness
 from dethpc.rundir import journal
+from tests.bits import flip
+from tests.e2e.machines import APART, Machine, without_slurm
 from tests.monkey.world import Damaged, World, Zombie
 
 Undo = Optional[Callable[[], object]]
@@ -108,6 +113,39 @@ def database_lost(world: World) -> Done:
         world.losses.append(user.errors)
 
     return "dethpc.db", rebuild
+
+
+def shell_without_slurm(world: World) -> Done:
+    """The master dies, and the next ``det`` is one of cron, or by ``ssh login1 det ...``."""
+    target, _ = master_killed(world)
+    cron = without_slurm(world.user)
+    del cron.env["DETHPC_SCHEDULER"]
+    cron.env["PATH"] = f"{cron.env['PATH'].split(':')[0]}:{world.bin_without_slurm}"
+    cron.det("experiment", "list", code=None, timeout=120)
+    if (world.user.home / "local").exists():
+        world.wrong.append("a shell without Slurm's commands started a master for this machine")
+    return target, None
+
+
+def second_host(world: World) -> Done:
+    """The master ends, and the next ``det`` is that of another machine: a second login node, or one without a way to Slurm."""
+    if not world.disks:
+        raise NothingThere  # it needs root, as mounting does
+    target, _ = master_stopped(world)
+    cut_off = world.rng.random() < 0.5
+    machine = Machine(world.user, "otherhost", APART if cut_off else [each for each in APART if each != "--net"])
+    try:
+        machine.det("experiment", "list", code=None, timeout=60)
+    except BaseException:
+        machine.end()
+        raise
+
+    def end() -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            machine.det("master", "down", code=None, timeout=60)
+        machine.end()
+
+    return f"{target}{', where Slurm gives no answer' if cut_off else ''}", end
 
 
 # --- Slurm's daemons ------------------------------------------------------------------------------------------------------
@@ -393,6 +431,60 @@ def journal_cut(world: World) -> Done:
     return f"{name}, {len(reports) - len(kept)} reports", None
 
 
+def bundle_damaged(world: World) -> Done:
+    """A bit of the code that every run starts with."""
+    path = Path(one_of(world, map(str, (world.user.home / "harness").glob("harness-*.zip"))))
+    if harness.damage(path):
+        raise NothingThere  # the same bit again would mend it
+    flip(path, at=b"dethpc/exec/node.pyc", behind=400)
+    world.bundles.add(path)
+    return path.name, None
+
+
+def context_damaged(world: World) -> Done:
+    path = Path(one_of(world, map(str, (world.user.home / "contexts").glob("*.tar.gz"))))
+    flip(path)
+    return path.name, partial(flip, path)
+
+
+IMPORT_AND_DELETE = """
+set -e
+det="$PYTHON -m dethpc.cli"
+DETHPC_HOME=$ORIGINAL $det experiment export --force $EXPERIMENT $ARCHIVE
+$det experiment import --again $ARCHIVE
+id=$($det experiment list --json | $PYTHON -c 'import json, sys; print(max(int(e["id"]) for e in json.load(sys.stdin)))')
+$det experiment delete --yes $id
+while $det experiment describe $id >/dev/null 2>&1; do sleep 0.3; done
+echo deleted $id
+"""
+
+
+def import_deleted(world: World) -> Done:
+    """Somebody takes the search into a home whose checkpoints go to the same folder, and deletes it there."""
+    user = world.user
+    experiment = one_of(world, (path.name for path in (user.home / "experiments").iterdir()))
+    second = user.folder.parent / "second-home"
+    second.mkdir(exist_ok=True)
+    storage = {"type": "shared_fs", "host_path": str(user.home / "checkpoints")}
+    site = {"checkpoint_storage": storage, "master": {"host": "127.0.0.1"}}
+    (second / "site.yaml").write_text(yaml.safe_dump(site))
+    env = {name: value for name, value in user.env.items() if name not in ("SLURM_CONF", "TMPDIR")}
+    env |= {"DETHPC_HOME": str(second), "DETHPC_SCHEDULER": "local", "ORIGINAL": str(user.home), "PYTHON": user.python}
+    env |= {"EXPERIMENT": experiment, "ARCHIVE": str(world.notes / "exported.zip")}
+    words = ["timeout", "120", "sh", "-c", IMPORT_AND_DELETE]
+    with open(world.notes / "imports.log", "ab") as log:
+        there = subprocess.Popen(words, env=env, cwd=user.folder, stdout=log, stderr=log)
+
+    def end() -> None:
+        there.wait(timeout=150)
+        down = [user.python, "-m", "dethpc.cli", "master", "down"]
+        subprocess.run(down, env=env, cwd=user.folder, capture_output=True, timeout=60, check=False)
+        if there.returncode == 0:
+            world.imports += 1
+
+    return f"experiment {experiment}", end
+
+
 def trial_killed(world: World) -> Done:
     running = {int(run.split(".")[1]) for run in world.live_runs()} - world.killed
     trial = int(one_of(world, map(str, running)))
@@ -408,6 +500,8 @@ FAULTS = (
     Fault("master stopped", ("master",), master_stopped),
     Fault("master.json damaged", ("master",), master_file_damaged),
     Fault("database lost, rebuilt", ("master", "home"), database_lost, (0, 3)),
+    Fault("shell without Slurm", ("master",), shell_without_slurm),
+    Fault("second host", ("master",), second_host, (2, 15)),
     Fault("slurmctld killed", ("slurmctld",), slurmctld_killed, (1, 15)),
     Fault("slurmctld frozen", ("slurmctld",), slurmctld_frozen, (1, 20)),
     Fault("StateSaveLocation wiped", ("slurmctld",), slurm_state_wiped),
@@ -436,5 +530,8 @@ FAULTS = (
     Fault("journal cut", ("files",), journal_cut),
     Fault("checkpoint damaged", ("files",), checkpoint_damaged),
     Fault("end.json damaged", ("files",), end_report_damaged),
+    Fault("harness bundle damaged", ("files",), bundle_damaged),
+    Fault("context damaged", ("files",), context_damaged, (1, 15)),
+    Fault("import deleted", ("master",), import_deleted, (1, 3)),
     Fault("trial killed by its user", ("master", "home"), trial_killed),
 )

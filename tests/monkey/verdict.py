@@ -35,6 +35,7 @@ class Verdict:
     wrong: list[str] = field(default_factory=list)
     left_over: list[str] = field(default_factory=list)
     overlaps: int = 0  # two executions at once that Slurm had begun, of a node that it had given up
+    imports: int = 0  # that were deleted in another home with the same storage
     damaged: int = 0  # reports that the monkey had damaged itself, and that are said to be missing
 
     @property
@@ -109,7 +110,12 @@ class Judge:
         for overlap in self._overlaps({int(trial["id"]) for trial in trials}):
             judge_overlap(overlap, self._world.zombies, verdict)
         self._jobs()
+        verdict.wrong += self._world.wrong
+        verdict.imports = self._world.imports
         self._user.det("master", "down")
+        if self._world.bundles:
+            self._user.det("master", "up")  # it mends them
+            self._user.det("master", "down")
         self._check()
         self._count_runs()
         self._processes()

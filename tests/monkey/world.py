@@ -22,6 +22,7 @@ from dethpc.domain.reports import Report
 from dethpc.errors import DethpcError
 from dethpc.rundir.files import read_json
 from tests.e2e.conftest import User, make_user, take_down
+from tests.e2e.machines import slurm_apart
 
 DISK = "256m"
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -47,6 +48,7 @@ class World:
     user: User
     cluster: Cluster
     notes: Path
+    bin_without_slurm: Path  # for PATH: the system's commands without Slurm's
     disks: dict[str, Path]  # by what they hold: home, slurm. Empty where nothing can be mounted
     rng: random.Random = field(default_factory=lambda: random.Random(0))
     reports: list[Damaged] = field(default_factory=list)
@@ -55,6 +57,9 @@ class World:
     strangers: list[str] = field(default_factory=list)  # jobs of the same user that are not dethpc's
     killed: set[int] = field(default_factory=set)  # trials that the user killed
     losses: list[str] = field(default_factory=list)  # what rebuilds said that they could not read
+    bundles: set[Path] = field(default_factory=set)  # that were damaged, and that a master mends by itself
+    imports: int = 0  # that were deleted in another home
+    wrong: list[str] = field(default_factory=list)  # what a fault saw itself
 
     # --- processes --------------------------------------------------------------------------------------------------------
 
@@ -201,7 +206,7 @@ def world(folder: Path, **shape: object) -> Iterator[World]:
             "bad_nodes": {"failures": 0},
         }
         (user.home / "site.yaml").write_text(yaml.safe_dump(site))
-        made = World(user, cluster, notes, disks)
+        made = World(user, cluster, notes, slurm_apart(folder / "path")[1], disks)
         stack.callback(take_down, user)
         stack.callback(_thaw, made)
         yield made
