@@ -17,7 +17,7 @@ from tests.simulator.world.story import Faults
 AT_ONCE, EVENTS = 8, 300
 """Stories of one test, and what happens in each before its faults stop. Eight such tests are more than 20,000 events."""
 
-CHEAP = ("C1:", "C2:", "C4:", "C7:", "C8:", "C9:", "C12:", "jobs of runs", "memory keeps")
+CHEAP = ("C1:", "C2:", "C4:", "C7:", "C8:", "C9:", "C12:", "jobs of runs", "memory keeps", "another cluster's")
 """Mutations that the judge finds within a second or two; ``python -m benchmarks.mutations`` tries all of them."""
 
 
@@ -43,6 +43,16 @@ def test_masters_that_freeze_again_and_again_lose_nothing() -> None:
     frozen = "master frozen, another takes over"
     told = story(14, Faults(every=8.0, wishes=30.0, kinds=(frozen,)), events=EVENTS)
     assert told.counts["another master took over from a frozen one"] > 1
+
+
+def test_a_master_that_cannot_see_the_scheduler_concludes_nothing_and_hands_over() -> None:
+    kind = "master cannot see the scheduler"
+    hidden = 0
+    for seed in range(6):
+        told = story(seed, Faults(every=20.0, wishes=120.0, kinds=(kind,)), events=EVENTS)
+        hidden += told.counts[kind]
+        assert told.judge.ends.keys() <= {"COMPLETED", "CANCELED"}
+    assert hidden > 6
 
 
 TELL = """

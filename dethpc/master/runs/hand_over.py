@@ -216,6 +216,8 @@ class HandOver:
             job_ids = self._scheduler.submit_array(array)
         except (SubmitDeferred, SubmitRejected) as error:
             self._arrays.drop(array.folder.name)
+            for live, job in group:
+                _unmark(live, job)
             self._go_alone(group, batch, error)
             return True
         except Exception as error:
@@ -259,6 +261,7 @@ class HandOver:
             live.unclear_since = time.time()  # until its row has the id: that may not be committed
             batch.answers.append(events.Submitted(live.run.id, job_id, time.time(), here))
         except (SubmitDeferred, SubmitRejected) as error:
+            _unmark(live, job)
             batch.refused.append((live, error))
         except Exception as error:
             self._unanswered(live, error, batch)
@@ -283,3 +286,12 @@ def _mark(live: LiveRun, job: JobRequest, scheduler: str, **more: str) -> None:
     # Not on disk yet: should the machine stop now, the claim still lets only one job of the run train.
     write_json(job.run_dir / SUBMITTING, {"at": time.time(), "scheduler": scheduler, **more}, durable=False)
     live.handed_to = scheduler
+
+
+def _unmark(live: LiveRun, job: JobRequest) -> None:
+    """The scheduler has taken no job of it: a master that serves another one may submit it there."""
+    live.handed_to = ""
+    try:
+        (job.run_dir / SUBMITTING).unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("run %s: %s cannot be removed: %s", live.run.id, job.run_dir / SUBMITTING, error)

@@ -12,6 +12,7 @@ from dethpc.domain.ports import JobState
 from dethpc.domain.states import State
 from dethpc.engine import events
 from tests.simulator.world.damage import Damage
+from tests.simulator.world.elsewhere import see_again, start_elsewhere
 from tests.simulator.world.slurm import KILL_WAIT, Mood
 from tests.simulator.world.takeover import freeze
 
@@ -58,6 +59,7 @@ class Trouble:
             "master to be killed": (4, self._master_killed),
             "master frozen, another takes over": (0.5, self._frozen),
             "master frozen in its renewal": (0.2, self._frozen_in_renewal),
+            "master cannot see the scheduler": (0.5, lambda: start_elsewhere(self._story, self._rng)),
             "disk full": (1, lambda: self._disk(errno.ENOSPC)),
             "disk fails": (1, lambda: self._disk(errno.EIO)),
             "database full": (0.7, self._database_full),
@@ -82,6 +84,7 @@ class Trouble:
 
     def heal(self) -> None:
         story = self._story
+        see_again(story)
         story.slurm.mood = Mood()
         story.disk.failing.clear()
         story.disk.spare()

@@ -96,6 +96,8 @@ class Judge:
         story, master = self._story, self._story.master
         if master is None or story.host.pid != master.pid or story.slurm.mood.listing != "whole":
             return
+        if master.scheduler is not story.slurm:
+            return  # it cannot see them
         runs, before = master.ledger.state.runs, self._left if self._left_to == master.pid else {}
         wanted = {run.scheduler_job_id for run in runs.values()}
         self._left, self._left_to = {}, master.pid

@@ -219,7 +219,7 @@ class Master:
     """One life of a master, until it is killed, ends itself, or hears that another has taken over."""
 
     def __init__(self, home: Home, slurm: Slurm, host: Host) -> None:
-        self.pid, self.host = host.pid, host.name
+        self.pid, self.host, self.scheduler = host.pid, host.name, slurm
         self.daemon = Daemon(home, SITE, slurm, CLUSTER, PACE)
         self.daemon.ledger.start()
         self.daemon.lease.publish(f"http://{host.name}:8080")

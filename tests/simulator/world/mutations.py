@@ -16,7 +16,7 @@ from unittest import mock
 from dethpc.engine import events, reports, runs
 from dethpc.master import daemon, rebuild
 from dethpc.master.durable import change_log, ids, lease, ledger, recreate, row_file
-from dethpc.master.runs import journals, place, poll, read, reconcile, submit, trouble, whose
+from dethpc.master.runs import elsewhere, journals, place, poll, read, reconcile, submit, trouble, whose
 from dethpc.rundir.journal import RemainsReader
 from dethpc.rundir.journal import read as read_journal
 from dethpc.state import rows
@@ -224,6 +224,15 @@ MUTATIONS = (
         "jobs of runs that were given up go on",
         lambda: [(poll.Poller, "_cancel_leftovers", _no_leftovers)],
         ("squeue empty", "node lost"),
+    ),
+    Mutation(
+        "another cluster's silence is evidence",
+        lambda: [
+            (elsewhere.Elsewhere, "has", lambda self, live: False),
+            (read.Reader, "grows", lambda self, live: False),
+            (poll.Poller, "_waited", lambda self, live, s: True),
+        ],
+        ("master cannot see the scheduler",),
     ),
     Mutation("a report is passed over", lambda: [(runs, "_following", _without_the_last)], ("slurmctld silent",)),
     Mutation("nobody wakes what rests", lambda: [(reconcile.Reconciler, "_tick", _nothing)], ("job killed",)),

@@ -21,6 +21,7 @@ from dethpc.rundir.files import create_once, read_json, write_json
 from dethpc.rundir.journal import JournalWriter, NotWritten
 from dethpc.rundir.layout import RunDir
 from dethpc.rundir.spec import Spec
+from dethpc.storage import Owner
 from tests.simulator.world import training
 from tests.simulator.world.disk import Killed
 from tests.simulator.world.slurm import Job
@@ -142,6 +143,7 @@ class Process:
 
     def _train(self, spec: Spec, resume: resuming.Resume) -> Iterator[float]:
         store = storage.build(spec.checkpoint_storage)
+        owner = Owner(spec.cluster_id, spec.queue_id, spec.experiment_id, spec.trial_id)
         chain = training.begin(spec.hparams)
         journal = JournalWriter(self.run_dir.attempt(self.k).journal)
         for uuid in resume.missing:
@@ -180,7 +182,7 @@ class Process:
                 self._say(journal, ReportKind.ACK, {})
             if stopped or self.steps % every == 0 or self.steps == length:
                 yield self._story.rng.uniform(0.1, 2.0)
-                if (saved := self._save(store, chain)) is not None:
+                if (saved := self._save(store, chain, owner)) is not None:
                     self._say(journal, ReportKind.CHECKPOINT, {"uuid": saved, "steps_completed": self.steps})
         while True:  # what a full disk refused is written before the attempt says that it has ended
             try:
@@ -219,13 +221,13 @@ class Process:
             self._story.judge.cut.add((self.run_id, self.k))  # it may reach the master by HTTP alone
         self._story.ring(self, [line])
 
-    def _save(self, store: storage.CheckpointStore, chain: str) -> str | None:
+    def _save(self, store: storage.CheckpointStore, chain: str, owner: Owner) -> str | None:
         """A checkpoint that cannot be written is not there, and training goes on."""
         uuid = f"{self.run_id}.{self.k}.{self.steps}"
         try:
             folder = store.stage(uuid)
             (folder / "chain.json").write_text(json.dumps({"steps": self.steps, "chain": chain}))
-            store.publish(uuid)
+            store.publish(uuid, owner=owner)
         except (OSError, DethpcError):
             return None
         return uuid

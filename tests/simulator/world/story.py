@@ -109,6 +109,7 @@ class Story:
             self._may_reject,
             self.acted,
         )
+        self.sees: Any = self.slurm  # what the next master has for its scheduler
         self.judge = Judge(self)
         self.master: Master | None = None
         self.processes: list[Process] = []
@@ -258,7 +259,7 @@ class Story:
         self.host.new_process(name)
         try:
             with self.disk.acting("master"):
-                self.master = Master(self.home, self.slurm, self.host)
+                self.master = Master(self.home, self.sees, self.host)
             self.master.after_polls(self.judge.polled)
             self.refusal, self.started = "", self.started + 1
             self.say(f"master {self.host.pid} starts on {name}")
