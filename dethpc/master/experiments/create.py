@@ -135,6 +135,7 @@ class Creator:
         changes = revealed_text(changes, self._store, self.defaults(), owner, experiment_id)
         config = continued(ExperimentConfig.from_json(row.config), changes)
         self._admission.check(config)
+        environments.keep_for_copy(self._home, row)
 
         def read() -> events.Event:
             with self._store.read() as connection:

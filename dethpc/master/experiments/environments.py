@@ -61,7 +61,8 @@ def kept(home: Home, queue_id: str) -> Environment | None:
 
 
 def of_parent(home: Home, parent: Experiment) -> Environment | None:
-    """That of a fork whose client sends none. Raises Refused where the parent's is lost."""
+    """That of a fork whose client sends none. Raises OSError; Refused where the parent's is lost."""
+    keep_for_copy(home, parent)
     found = kept(home, parent.queue_id)
     if found is None and ExperimentConfig.from_json(parent.config).keeps_environment:
         raise Refused(
@@ -69,6 +70,15 @@ def of_parent(home: Home, parent: Experiment) -> Environment | None:
             f"{home.environment(parent.queue_id)} back from a backup, or create the experiment anew with det experiment create"
         )
     return found
+
+
+def keep_for_copy(home: Home, experiment: Experiment) -> None:
+    """Give one that was imported the master's, once: no archive contains the environment of the shell that created it.
+
+    Raises OSError."""
+    records_one = ExperimentConfig.from_json(experiment.config).keeps_environment
+    if experiment.imported_run and records_one and not home.environment(experiment.queue_id).exists():
+        keep(home, experiment.queue_id, own())
 
 
 def drop(home: Home, queue_id: str) -> None:

@@ -14,14 +14,17 @@ from typing import Any
 import pytest
 
 from dethpc.cli import archives as client
+from dethpc.client import experiments
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain import copies
-from dethpc.domain.facts import Attempt, Checkpoint, Run
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Run
 from dethpc.domain.reports import Report
 from dethpc.domain.states import CheckpointState, RunState, State
 from dethpc.engine.fold import fold
 from dethpc.errors import CheckpointError, Refused
 from dethpc.master.durable.recreate import recreate
 from dethpc.master.durable.row_file import from_line, to_line
+from dethpc.master.runs.environment import of_experiment
 from dethpc.rundir.journal import from_line as from_journal_line
 from dethpc.rundir.journal import to_line as to_journal_line
 from dethpc.searcher.methods import build as build_searcher
@@ -97,6 +100,27 @@ def test_an_archive_is_an_experiment_again(served: Served, archive: Path) -> Non
     ]
     assert "trained in 1.1.1" in home.run(f"{copy}.{done['id']}.1").attempt(0).log(0).read_text()
     assert not any(home.copies.iterdir())
+
+
+def test_a_copy_of_an_experiment_that_recorded_its_environment_is_continued_and_forked(
+    served: Served, archive: Path
+) -> None:
+    recorded = {"environment": "recorded"}
+    copy = take_in(served, rows_altered(archive, lambda row: _with_config(row, internal=recorded)))
+    with served.daemon.store.read() as connection:
+        row = queries.experiment(connection, copy)
+    home = served.daemon.installation.home
+    assert not home.environment(row.queue_id).exists()  # the archive holds none
+    text = "{name: t, entrypoint: python3 train.py, searcher: {name: single, metric: loss}}"
+    fork = experiments.create(served.session, text, [], activate=False, parent=copy, with_environment=False)
+    assert fork["environment"]["source"] == "master"
+    home.environment(row.queue_id).unlink()
+    served.session.post("/api/v1/experiments/continue", json={"id": copy})
+    assert of_experiment(home, row, ExperimentConfig.from_json(row.config)) == home.environment(row.queue_id)
+
+
+def _with_config(row: Any, **changes: Any) -> Any:
+    return replace(row, config={**row.config, **changes}) if isinstance(row, Experiment) else row
 
 
 def test_an_archive_holds_no_secret(archive: Path) -> None:
