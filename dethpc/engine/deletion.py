@@ -21,7 +21,7 @@ def begin(state: ClusterState, event: events.Delete) -> Decision:
     if row.state is State.DELETING:
         return Decision()
     if row.state.stopping:
-        raise Refused(f"experiment {row.id} is {row.state.value}: delete it once its jobs have ended, which is tried already")
+        raise Refused(f"experiment {row.id} is {row.state.value}: delete it once its jobs have ended")
     if not row.state.terminal:
         raise Refused(f"experiment {row.id} is {row.state.value}; kill it before you delete it")
     refuse_needed(state, event.checkpoints, event.needed)

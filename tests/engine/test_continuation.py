@@ -217,6 +217,15 @@ def test_what_cannot_go_on_is_refused_with_the_reason() -> None:
         world.go_on(search.id)
 
 
+def test_one_whose_jobs_are_ending_is_not_deleted_and_nobody_is_told_to_kill_it_again() -> None:
+    world = World()
+    experiment = world.create()
+    world.start(world.live()[0])
+    world.do(events.Kill(experiment.id, world.now()))
+    with pytest.raises(Refused, match="STOPPING_KILLED: delete it once its jobs have ended"):
+        world.do(events.Delete(experiment.id, "gc", world.now()))
+
+
 @pytest.mark.parametrize("left_memory", [False, True])
 def test_what_could_not_be_deleted_whole_does_not_go_on(left_memory: bool) -> None:
     world = World()
