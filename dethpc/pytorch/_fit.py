@@ -68,7 +68,7 @@ class _Trainer(abc.ABC):
             raise ValueError(f'checkpoint_policy is "best", "all" or "none", not {checkpoint_policy!r}')
         plan = Plan(
             max_length=self._length(max_length, trial),
-            validation_periods=[endless(validation_period), *self._targets(trial)],
+            validation_periods=[endless(validation_period), *self._comparisons(trial)],
             checkpoint_period=endless(checkpoint_period),
             reporting_period=reporting_period,
             checkpoint_policy="all" if trial is None and checkpoint_policy == "best" else checkpoint_policy,
@@ -98,9 +98,9 @@ class _Trainer(abc.ABC):
 
     def _length(self, max_length: Optional[TrainUnit], info: Optional[ClusterInfo]) -> TrainUnit:
         searcher = None if info is None else info.trial._settings.searcher
-        if max_length is None and searcher is not None and searcher.full_length is not None:
-            size = self._context._global_batch_size
-            max_length = TrainUnit._from_searcher_unit(searcher.full_length, _unit(searcher), size)
+        if max_length is None and info is not None:
+            targets = self._targets(info)
+            max_length = targets[-1] if targets else None
         if max_length is None:
             raise ValueError("fit(max_length=...) is missing: Batch(n) or Epoch(n)")
         if not isinstance(max_length, (Batch, Epoch)) or not isinstance(max_length.value, int):
@@ -109,16 +109,30 @@ class _Trainer(abc.ABC):
             _compare(max_length, searcher)
         return max_length
 
-    def _targets(self, info: Optional[ClusterInfo]) -> List[TrainUnit]:
+    def _targets(self, info: ClusterInfo) -> List[TrainUnit]:
+        """The lengths at which the search wants the trial's metric, increasing; none where only the training code knows them.
+
+        A population, a halving that promotes and a custom search let the trial train until the last one, and perhaps continue it
+        later. Raises ValueError for lengths that are bare numbers: they may be of any unit.
+        """
+        searcher, search = info.trial._settings.searcher, info.trial._search
+        unit, lengths = _unit(searcher), _lengths(searcher, search)
+        if searcher.name == "custom":
+            unit = unit or core.Unit.BATCHES
+        elif unit is None and searcher.time_metric:
+            return []  # measured by a metric of the user's own
+        size = self._context._global_batch_size
+        return [TrainUnit._from_searcher_unit(length, unit, size) for length in lengths]
+
+    def _comparisons(self, info: Optional[ClusterInfo]) -> List[TrainUnit]:
         """Where the search compares trials, validations are due whatever the periods say."""
-        if info is None or len(info.trial._search.get("lengths") or []) < 2:
+        if info is None or not info.trial._search.get("lengths"):
             return []
-        searcher = info.trial._settings.searcher
-        unit, size = _unit(searcher), self._context._global_batch_size
-        if unit is None or (unit is core.Unit.RECORDS and not size):
+        try:
+            targets = self._targets(info)
+        except ValueError:  # the lengths of fit() count then
             return []
-        found = [TrainUnit._from_searcher_unit(n, unit, size) for n in _lengths(searcher, info.trial._search)]
-        return [type(found[0])([one.value for one in found if isinstance(one.value, int)])]
+        return [type(targets[0])([each.value for each in targets if isinstance(each.value, int)])] if targets else []
 
 
 def _compare(max_length: TrainUnit, searcher: SearcherConfig) -> None:
