@@ -9,17 +9,15 @@ The runner may be killed at any instant and started again with the same folder: 
 
 from __future__ import annotations
 
-import base64
 import json
 import logging
 import os
 import shutil
-import stat
 import time
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar, Union
 
 from dethpc.client import address, experiments
 from dethpc.client.search_operations import (
@@ -33,7 +31,6 @@ from dethpc.client.search_operations import (
     ValidateAfter,
 )
 from dethpc.client.session import Session
-from dethpc.domain.context_files import LEFT_OUT
 from dethpc.errors import ContextError, MasterUnreachable, NotTheMaster, Refused
 from dethpc.rundir.files import read_json, write_json
 
@@ -122,20 +119,21 @@ class SearchMethod:
 class LocalSearchRunner:
     """Runs a search method in this process.
 
-    ``searcher_dir`` keeps what a restart needs: use a new one for a new search. ``session`` defaults to the user's own master.
+    ``searcher_dir`` (by default the folder "searcher_dir") keeps what a restart needs: use a new one for a new search.
+    ``session`` defaults to the user's own master.
     ``patience`` is for how many seconds a master that does not answer is waited for, each time.
     """
 
     def __init__(
         self,
         search_method: SearchMethod,
-        searcher_dir: Union[str, os.PathLike[str]] = "searcher_dir",
+        searcher_dir: Union[None, str, os.PathLike[str]] = None,
         session: Optional[Session] = None,
         *,
         patience: float = 3600.0,
     ) -> None:
         self._method = search_method
-        self._folder = Path(searcher_dir)
+        self._folder = Path("searcher_dir" if searcher_dir is None else searcher_dir)
         self._session = session
         self._patience = patience
         self._answered: Optional[Tuple[int, List[Json]]] = None  # the last event dealt with, and the answer to it
@@ -143,18 +141,24 @@ class LocalSearchRunner:
         self._kept_method = ""  # the name of the folder that holds the method's state
         self.state = SearcherState()
 
-    def run(self, exp_config: Mapping[str, Any], model_dir: Union[None, str, Path, Sequence[Json]] = None) -> int:
+    def run(
+        self,
+        exp_config: Union[str, os.PathLike[str], Mapping[str, Any]],
+        model_dir: Union[None, str, os.PathLike[str], Sequence[Json]] = None,
+        includes: Optional[Iterable[Union[str, os.PathLike[str]]]] = None,
+    ) -> int:
         """Create the experiment, or go on with the one in the folder, and answer its events until it has ended; its id.
 
-        ``exp_config`` is a configuration whose searcher is ``custom``. ``model_dir`` is the context directory, or its files in
-        wire form. Raises MasterUnreachable when the master is away for longer than ``patience``, ConfigError, ContextError,
-        and whatever the method raises: the event that it choked on comes again after a restart.
+        ``exp_config`` is a configuration whose searcher is ``custom``, or the name of its YAML file. ``model_dir`` is the context
+        directory, or its files in wire form; ``includes`` are files and directories that are sent beside it. Raises
+        MasterUnreachable when the master is away for longer than ``patience``, OSError when the file cannot be read, ConfigError,
+        ContextError, and whatever the method raises: the event at which it did comes again after a restart.
         """
         if self._session is None:
             self._session = Session(os.environ.get("DET_MASTER") or address.own_finder(), address.token())
         self._load()
         if self.state.experiment_id is None:
-            self.state.experiment_id = self._create(exp_config, model_dir)
+            self.state.experiment_id = self._create(exp_config, model_dir, includes)
             self._save()
         experiment = self.state.experiment_id
         logger.info("experiment %d: searching", experiment)
@@ -308,15 +312,33 @@ class LocalSearchRunner:
 
     # --- the experiment
 
-    def _create(self, config: Mapping[str, Any], model_dir: Union[None, str, Path, Sequence[Json]]) -> int:
+    def _create(
+        self,
+        config: Union[str, os.PathLike[str], Mapping[str, Any]],
+        model_dir: Union[None, str, os.PathLike[str], Sequence[Json]],
+        includes: Optional[Iterable[Union[str, os.PathLike[str]]]],
+    ) -> int:
         session = self._session
         assert session is not None
         earlier = self._created_before(session)
         if earlier is not None:
             return earlier
-        files = _files(Path(model_dir)) if isinstance(model_dir, (str, Path)) else list(model_dir or [])
-        # JSON is YAML.
-        text = json.dumps({**config, "data": {**(config.get("data") or {}), _KEY: self._key}})
+        if isinstance(config, Mapping):
+            name, text = "config", json.dumps(config)  # JSON is YAML
+        else:
+            name, text = str(config), Path(config).read_text(encoding="utf-8")
+        try:
+            # Need pydantic and pathspec, which a compute node does without.
+            from dethpc.config.loading import with_overrides
+            from dethpc.context.collect import collect
+        except ImportError as error:
+            raise ContextError(
+                f"this Python cannot create experiments ({error}); run the search where dethpc is installed"
+            ) from error
+        text = with_overrides(text, [f'data.{_KEY}="{self._key}"'], file=name)
+        whole = isinstance(model_dir, (str, os.PathLike))
+        found = collect(Path(model_dir) if whole else None, [Path(path) for path in includes or ()])  # type: ignore[arg-type]
+        files = [*([] if whole else model_dir or []), *found.model_definition()]  # type: ignore[misc]
         return int(experiments.create(session, text, files)["experiment"]["id"])
 
     def _created_before(self, session: Session) -> Optional[int]:
@@ -326,31 +348,3 @@ class LocalSearchRunner:
             if ((experiment.get("config") or {}).get("data") or {}).get(_KEY) == self._key:
                 return int(experiment["id"])
         return None
-
-
-def _files(folder: Path) -> List[Json]:
-    """The regular files and directories of a context directory, in wire form. Raises ContextError."""
-    if not folder.is_dir():
-        raise ContextError(f"{folder} is not a directory")
-    if (folder / ".detignore").exists():
-        raise ContextError(
-            f"{folder} has a .detignore, which only det experiment create reads; give the runner a folder without one"
-        )
-    found = []
-    for path in sorted(folder.rglob("*")):
-        inside = path.relative_to(folder)
-        if {"__pycache__", ".git", *LEFT_OUT}.intersection(inside.parts) or not (path.is_dir() or path.is_file()):
-            continue
-        about = path.stat()
-        found.append(
-            {
-                "path": inside.as_posix(),
-                "type": ord("5" if path.is_dir() else "0"),
-                "content": "" if path.is_dir() else base64.b64encode(path.read_bytes()).decode("ascii"),
-                "mtime": int(about.st_mtime),
-                "mode": stat.S_IMODE(about.st_mode),
-                "uid": 0,
-                "gid": 0,
-            }
-        )
-    return found

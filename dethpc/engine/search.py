@@ -57,7 +57,7 @@ def act(
 
 def _continued(trial: Trial, action: Continue) -> Trial:
     """``granted_in`` is the run that knows only of the lengths before: its end is not the trial's."""
-    lengths = [*trial.search.get("lengths", ()), action.length]
+    lengths = [*trial.search.get("lengths", ()), *action.through, action.length]
     search = {**trial.search, "lengths": lengths, "waits": False, "granted_in": trial.runs}
     return replace(trial, search=search, reason=action.reason)
 
@@ -206,8 +206,12 @@ def operate(state: ClusterState, event: events.Operate) -> Decision:
 
 
 def operated(state: ClusterState, event: events.Operated) -> Decision:
-    experiment = state.experiments[event.experiment_id]
-    row = experiment.row
-    if experiment.searcher.over and not experiment.open and not row.state.terminal:
-        return Decision([_ended(experiment, event.at)])
-    return Decision()
+    """The operations were committed: trials with nothing left to do are closed, and with the last of them the search ends."""
+    experiment, decision = state.experiments[event.experiment_id], Decision()
+    row, searcher = experiment.row, experiment.searcher
+    assert isinstance(searcher, CustomSearch)
+    if searcher.over and not experiment.open and not row.state.terminal:
+        decision.rows.append(_ended(experiment, event.at))
+    elif not row.state.terminal:
+        act(state, experiment, searcher.settled(), event.at, decision)
+    return decision

@@ -60,11 +60,15 @@ class Wait:
 
 @dataclass(slots=True)
 class Continue:
-    """Train the trial until ``length`` in all; one that waits goes on from its checkpoint."""
+    """Train the trial until ``length`` in all; one that waits goes on from its checkpoint.
+
+    ``through``: smaller lengths at which it shall report the metric on the way.
+    """
 
     index: int
     length: float
     reason: str = ""
+    through: tuple[float, ...] = ()
 
 
 @dataclass(slots=True)

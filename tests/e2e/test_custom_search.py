@@ -147,3 +147,46 @@ def test_the_best_of_six_is_found_though_everything_is_killed(user: User) -> Non
         ("validated", 9),
         ("closed", 6),
     }
+
+
+AT_ONCE = """
+import uuid
+from determined import searcher
+
+class Two(searcher.SearchMethod):
+    def initial_operations(self, state):
+        operations = []
+        for lr in (0.05, 0.02):
+            request = uuid.uuid4()
+            operations += [
+                searcher.Create(request, {"lr": lr}), searcher.ValidateAfter(request, 3), searcher.Close(request)
+            ]
+        return [*operations, searcher.Shutdown()]
+
+    def on_validation_completed(self, state, request_id, metric, train_length):
+        return []
+
+print("searched", searcher.LocalSearchRunner(Two()).run("config.yaml", model_dir="context", includes=["beside.txt"]))
+"""
+
+
+def test_a_file_is_searched_by_operations_that_are_all_given_at_once(user: User) -> None:
+    user.config(
+        entrypoint="cat beside.txt && test ! -e big && python3 train.py",
+        searcher={"name": "custom", "metric": "loss", "unit": "epochs"},
+        hyperparameters={},
+    )
+    user.write("beside.txt", "sent beside the directory")
+    user.write("context/.detignore", "big")
+    user.write("context/big", "not sent")
+    user.det("experiment", "list")  # a master
+    done = subprocess.run(
+        [sys.executable, "-c", AT_ONCE], cwd=user.folder, env=user.env, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "searched 1\n", done.stderr
+    assert user.experiment(1)["state"] == "STATE_COMPLETED"
+    for trial in user.trials(1):
+        assert trial["state"] == "STATE_COMPLETED"
+        log = user.det("trial", "logs", str(trial["id"]))
+        assert "completed 3" in log and "sent beside the directory" in log
+    assert len(user.trials(1)) == 2

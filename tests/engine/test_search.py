@@ -326,6 +326,81 @@ def test_a_search_method_from_outside_answers_events_with_operations() -> None:
     json.dumps(searcher.describe())
 
 
+def create_trial(request: str, lr: float = 0.1) -> dict[str, Any]:
+    return {"createTrial": {"requestId": request, "hyperparams": {"lr": lr}}}
+
+
+def validate_after(request: str, length: float) -> dict[str, Any]:
+    return {"trialOperation": {"validateAfter": {"requestId": request, "length": str(length)}}}
+
+
+def close_trial(request: str) -> dict[str, Any]:
+    return {"closeTrial": {"requestId": request}}
+
+
+def kinds(searcher: Any) -> list[str]:
+    return [list(event)[1] for event in searcher.events()]
+
+
+def test_create_validate_and_close_in_one_answer_train_the_trial_before_it_is_closed() -> None:
+    world = World()
+    experiment = search(world, "custom")
+    searcher: Any = world.state.experiments[experiment].searcher
+    operations = [create_trial("a"), validate_after("a", 3), close_trial("a"), {"shutDown": {}}]
+    world.do(events.Operate(experiment, operations, 1, world.now()))
+    assert state(world, experiment) is State.ACTIVE
+    world.assert_memory_is_a_fold_of_the_rows()
+    train(world, world.live()[0], by_index)
+    (trial,) = trials(world, experiment)
+    assert (trial.state, trial.steps_completed) == (State.COMPLETED, 3)
+    assert trial.reason == "closed by the search method" and state(world, experiment) is State.COMPLETED
+    assert kinds(searcher) == ["trialCreated", "validationCompleted", "trialClosed"]
+
+
+def test_lengths_of_one_answer_are_reached_one_after_another() -> None:
+    world = World()
+    experiment = search(world, "custom")
+    searcher: Any = world.state.experiments[experiment].searcher
+    operations = [create_trial("a"), validate_after("a", 2), validate_after("a", 4)]
+    world.do(events.Operate(experiment, operations, 1, world.now()))
+    train(world, world.live()[0], by_index)
+    completed = [event["validationCompleted"]["validateAfterLength"] for event in searcher.events()[1:]]
+    assert completed == ["2", "4"] and world.live() == []
+    operations = [validate_after("a", 6), validate_after("a", 8), close_trial("a")]
+    world.do(events.Operate(experiment, operations, 4, world.now()))
+    world.assert_memory_is_a_fold_of_the_rows()
+    train(world, world.live()[0], by_index)
+    completed = [e["validationCompleted"]["validateAfterLength"] for e in searcher.events() if "trialClosed" not in e]
+    (trial,) = trials(world, experiment)
+    assert completed == ["6", "8"] and trial.state is State.COMPLETED and trial.search["lengths"] == [2, 4, 6, 8]
+    world.assert_memory_is_a_fold_of_the_rows()
+
+
+def test_a_trial_that_is_closed_with_nothing_to_reach_ends_without_training() -> None:
+    world = World()
+    experiment = search(world, "custom")
+    operations = [create_trial("a"), close_trial("a"), create_trial("b")]
+    world.do(events.Operate(experiment, operations, 1, world.now()))
+    world.do(events.Operate(experiment, [close_trial("b"), {"shutDown": {}}], 2, world.now()))
+    assert [trial.state for trial in trials(world, experiment)] == [State.COMPLETED] * 2 and world.live() == []
+    assert state(world, experiment) is State.COMPLETED
+    world.assert_memory_is_a_fold_of_the_rows()
+
+
+def test_a_trial_that_ended_meanwhile_takes_no_more_lengths() -> None:
+    world = World()
+    experiment = search(world, "custom")
+    searcher: Any = world.state.experiments[experiment].searcher
+    world.do(events.Operate(experiment, [create_trial("a"), validate_after("a", 3)], 1, world.now()))
+    world.do(events.KillTrial(trials(world, experiment)[0].id, world.now()))
+    for run in world.live():
+        world.end(run, {"exit_code": 137, "phase": "train"})
+    (trial,) = trials(world, experiment)
+    assert trial.state is State.CANCELED
+    world.do(events.Operate(experiment, [validate_after("a", 6), close_trial("a")], 2, world.now()))
+    assert trials(world, experiment) == [trial] and kinds(searcher) == ["trialExitedEarly", "trialClosed"]
+
+
 def test_operations_that_make_no_sense_are_refused() -> None:
     world = World()
     custom, plain = search(world, "custom"), search(world, "random")
@@ -334,6 +409,9 @@ def test_operations_that_make_no_sense_are_refused() -> None:
         (custom, [{"dance": {}}]),
         (custom, [{"closeTrial": {"requestId": "nobody"}}]),
         (custom, [{"createTrial": {"requestId": "x"}}]),
+        (custom, [create_trial("x"), create_trial("x")]),
+        (custom, [create_trial("x"), validate_after("x", 2.5)]),
+        (custom, [create_trial("x"), close_trial("x"), validate_after("x", 2)]),
     ):
         with pytest.raises(Refused):
             world.do(events.Operate(experiment, operations, 1, world.now()))
