@@ -94,7 +94,10 @@ def trial_closed(state: ClusterState, event: events.TrialClosed) -> Decision:
     if holds_others(trial):
         decision.then.append(events.Schedule(event.at))
     if not row.state.stopping and not row.state.terminal and row.kind.submitted:
-        actions = experiment.searcher.exited(trial.index, event.how)
+        try:
+            actions = experiment.searcher.exited(trial.index, event.how)
+        except Refused as error:
+            return _search_failed(experiment, str(error), event.at)
         act(state, experiment, actions, event.at, decision)
         searching = not experiment.searcher.over
         if searching or any(isinstance(action, (Create, Continue)) for action in actions):
@@ -105,6 +108,19 @@ def trial_closed(state: ClusterState, event: events.TrialClosed) -> Decision:
         decision.rows.append(replace(paused_with(row, left), progress=experiment.searcher.progress))
     elif not row.state.terminal:
         decision.rows.append(_ended(experiment, event.at))
+    return decision
+
+
+def _search_failed(experiment: ExperimentState, reason: str, at: float) -> Decision:
+    """The searcher cannot say how to continue: the experiment ends with its error, and its trials save what they have."""
+    decision = Decision([replace(experiment.row, state=State.STOPPING_ERROR, reason=reason)])
+    for index in sorted(experiment.open):
+        end_trial(experiment, experiment.trials[index], State.STOPPING_CANCELED, reason, at, decision)
+    if not experiment.open:
+        ended = replace(
+            experiment.row, ended_at=at, progress=_trained(experiment), collect=experiment.row.kind.submitted
+        )
+        decision.rows[0] = replace(ended, state=State.ERROR, reason=reason)
     return decision
 
 
@@ -172,7 +188,10 @@ def validated(state: ClusterState, event: events.Validated) -> Decision:
         and not row.state.stopping
         and row.kind.submitted
     ):
-        actions = experiment.searcher.validated(trial.index, event.length, event.metric)
+        try:
+            actions = experiment.searcher.validated(trial.index, event.length, event.metric)
+        except Refused as error:
+            return _search_failed(experiment, str(error), event.at)
         act(state, experiment, actions, event.at, decision)
     return decision
 

@@ -51,3 +51,11 @@ def draws(sampler: Sampler | None, space: Space, seed: int) -> Draws:
     from dethpc.searcher.optuna_draws import OptunaDraws
 
     return OptunaDraws(sampler, space, seed)
+
+
+def try_out(sampler: Sampler | None, space: Space) -> None:
+    """Raises Refused for a sampler that could not draw for a whole search."""
+    if sampler is not None:
+        from dethpc.searcher.optuna_draws import OptunaDraws
+
+        OptunaDraws(sampler, space, 0).try_out()

@@ -7,8 +7,10 @@ et al., NeurIPS 2011) and halving, trials that were stopped early count as prune
 from __future__ import annotations
 
 import hashlib
+import inspect
+import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dethpc.config.hyperparameters import Categorical, Const, Double, Int, Log, Space
@@ -36,8 +38,53 @@ class OptunaDraws:
         self._study: Any = None
         self._told: list[int] = []  # indexes of trials that ended and that the study does not know of
 
+    def try_out(self) -> None:
+        """Draw as late in a search as a sampler begins to learn from it. Raises Refused, with the option or the missing package,
+        where that fails: most samplers look at their options, and import what they need, only then."""
+        kind = self._kind()
+        _check_types(kind, self._options)
+        self._sampler(0)
+        try:
+            self._rehearse(kind, self._options)
+        except ImportError as error:
+            package = error.name or str(error)
+            raise Refused(
+                f"searcher.sampler: {kind.__name__} needs the package {package}, which is not installed: pip install {package} "
+                "where the master runs"
+            ) from None
+        except Exception as error:
+            for option, value in self._options.items():
+                try:
+                    self._rehearse(kind, {option: value})
+                except Exception as own:
+                    raise Refused(
+                        f"searcher.sampler.{option}: {kind.__name__} cannot work with {value!r}: {own}"
+                    ) from None
+            raise Refused(
+                f"searcher.sampler: {kind.__name__} cannot draw from these hyperparameters: {error}"
+            ) from None
+
+    def _rehearse(self, kind: Any, options: Mapping[str, Any]) -> None:
+        optuna, distributions = _optuna(), self._distributions()
+        study = optuna.create_study(direction="minimize")
+        for index in range(_REHEARSED):
+            study.sampler = optuna.samplers.RandomSampler(seed=index)
+            study.tell(study.ask(distributions), float(index % 5))
+        sooner = {name: min(value, 2) for name, value in options.items() if name == _STARTUP and isinstance(value, int)}
+        study.sampler = kind(seed=0, **{**options, **sooner})
+        study.ask(distributions)
+
     def draw(self, index: int) -> dict[str, Any]:
-        """Raises Refused when Optuna is not there, or has no such sampler or option."""
+        """Raises Refused when Optuna is not there, or has no such sampler or option, or the sampler fails."""
+        try:
+            return self._draw(index)
+        except Refused:
+            raise
+        except Exception as error:  # whatever a sampler raises, the search cannot continue
+            words = f"{type(error).__name__}: {error}"
+            raise Refused(f"searcher.sampler: {self._name} failed to draw trial {index + 1}: {words}") from error
+
+    def _draw(self, index: int) -> dict[str, Any]:
         study = self._current_study(index)
         if index < len(study.get_trials(deepcopy=False)):
             params = study.get_trials(deepcopy=False)[index].params  # drawn before, and not committed
@@ -64,6 +111,8 @@ class OptunaDraws:
             state = optuna.trial.TrialState.RUNNING
             trial = optuna.trial.create_trial(state=state, params=params, distributions=distributions)
             self._study.add_trial(trial)
+        # Samplers of finite spaces stop the study when they have seen all of it, which only ``Study.optimize`` allows.
+        self._study.sampler = optuna.samplers.RandomSampler(seed=0)
         for ended in sorted(self._told):
             self._tell(optuna, ended)
         self._told.clear()
@@ -80,7 +129,7 @@ class OptunaDraws:
             optuna.trial.Trial(self._study, self._study.get_trials(deepcopy=False)[index]._trial_id).report(value, step)
             self._study.tell(index, state=state.PRUNED)
 
-    def _sampler(self, index: int) -> Any:
+    def _kind(self) -> Any:
         samplers = _optuna().samplers
         classes = {
             n[: -len("Sampler")].lower(): n for n in samplers.__all__ if n.endswith("Sampler") and n != "BaseSampler"
@@ -89,14 +138,15 @@ class OptunaDraws:
             raise Refused(
                 f"searcher.sampler: Optuna has no sampler {self._name!r}; it has {', '.join(sorted(classes))}"
             )
-        kind = getattr(samplers, classes[self._name.lower()])
+        return getattr(samplers, classes[self._name.lower()])
+
+    def _sampler(self, index: int) -> Any:
+        kind = self._kind()
         digest = hashlib.sha256(f"{self._seed}:{index}".encode()).digest()
         try:
             return kind(seed=int.from_bytes(digest[:4], "big"), **self._options)
-        except TypeError as error:
-            raise Refused(
-                f"searcher.sampler: {classes[self._name.lower()]} does not take these options: {error}"
-            ) from None
+        except (TypeError, ValueError) as error:
+            raise Refused(f"searcher.sampler: {kind.__name__} does not take these options: {error}") from None
 
     def _distributions(self) -> dict[str, Any]:
         made = _optuna().distributions
@@ -120,7 +170,7 @@ class OptunaDraws:
             for name in path.split(_SEPARATOR):
                 value = value[name]
             if isinstance(hp, Categorical):
-                flat[path] = list(hp.vals).index(value)
+                flat[path] = _place(hp.vals, value)
             elif not isinstance(hp, Const):
                 flat[path] = value
         return flat
@@ -139,6 +189,13 @@ class OptunaDraws:
         return nested
 
 
+def _place(vals: Sequence[Any], value: Any) -> int:
+    """Which of ``vals`` it is. 1, 1.0 and true are three values, and NaN is one; raises ValueError for one that is not there."""
+    exact = [json.dumps(each, sort_keys=True) for each in vals]
+    text = json.dumps(value, sort_keys=True)
+    return exact.index(text) if text in exact else list(vals).index(value)
+
+
 _SEPARATOR = "\x1f"  # in no name that a person writes
 
 
@@ -149,6 +206,36 @@ def _leaves(space: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[s
             yield from _leaves(hp, (*path, name))
         else:
             yield _SEPARATOR.join((*path, name)), hp
+
+
+_REHEARSED = 12
+"""Trials after which the samplers that first draw at random (10 times, unless told otherwise) do so no more."""
+
+_STARTUP = "n_startup_trials"
+
+_PLAIN: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "str": (str,),
+    "None": (type(None),),
+}
+
+
+def _check_types(kind: Any, options: Mapping[str, Any]) -> None:
+    """Raises Refused for an option of another type than the sampler declares."""
+    for name, parameter in inspect.signature(kind).parameters.items():
+        declared = getattr(parameter.annotation, "__name__", None) or str(parameter.annotation)
+        names = [part.strip() for part in declared.split("|")]
+        if name not in options or not all(part in _PLAIN for part in names):
+            continue
+        value = options[name]
+        types = tuple(each for part in names for each in _PLAIN[part])
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            wanted = " or ".join(part for part in names if part != "None")
+            raise Refused(
+                f"searcher.sampler.{name}: {value!r} is a {type(value).__name__}; {kind.__name__} takes {wanted}"
+            )
 
 
 def _optuna() -> Any:

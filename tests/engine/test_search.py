@@ -417,3 +417,25 @@ def test_operations_that_make_no_sense_are_refused() -> None:
             world.do(events.Operate(experiment, operations, 1, world.now()))
     with pytest.raises(Refused, match="no event 9"):
         world.do(events.Operate(custom, [], 9, world.now()))
+
+
+def test_a_draw_that_fails_ends_the_experiment_with_the_words_of_the_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    experiment = search(world, "random", max_trials=6, max_concurrent_trials=2)
+    first, second = world.live()
+
+    def fail(*arguments: Any) -> Any:
+        raise Refused("searcher.sampler: gp failed to draw trial 3")
+
+    monkeypatch.setattr(world.state.experiments[experiment].searcher, "exited", fail)
+    world.start(first)
+    world.start(second)
+    validate(world, first, 3, 0.5)
+    world.end(first, FINISHED)
+    row = world.state.experiments[experiment].row
+    assert row.state is State.STOPPING_ERROR and "gp failed to draw" in row.reason
+    assert world.state.runs[second.id].intent is Intent.STOP
+    world.end(second, STOPPED)
+    row = world.state.experiments[experiment].row
+    assert (row.state, row.reason) == (State.ERROR, "searcher.sampler: gp failed to draw trial 3")
+    assert [trial.state for trial in trials(world, experiment)] == [State.COMPLETED, State.CANCELED]

@@ -41,6 +41,7 @@ from dethpc.master.installation import Installation
 from dethpc.master.runs.admission import Admission
 from dethpc.master.runs.others import of_others
 from dethpc.master.runs.prepare import JobBuilder
+from dethpc.searcher import draws
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 
@@ -260,6 +261,7 @@ class Creator:
             config, more = requested.fold(config_yaml, script, shell, self._cluster())
             config = config.model_copy(update={"entrypoint": entrypoint})
             notes += more
+        draws.try_out(getattr(config.searcher, "sampler", None), config.space)
         text = self._admission.check(config)
         notes += prospects.notes(prospects.ask(self._scheduler, text, self._home.root), config)
         inside = self._admission.container(config)

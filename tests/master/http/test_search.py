@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from typing import Any
@@ -392,3 +393,16 @@ def test_only_a_custom_search_listens(served: Served) -> None:
             f"/api/v1/experiments/{custom}/searcher/operations",
             json={"searcherOperations": [], "triggeredByEvent": {}},
         )
+
+
+def test_a_sampler_that_would_fail_after_its_first_trials_is_refused_at_creation(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("optuna")
+    monkeypatch.setitem(sys.modules, "cmaes", None)
+    search = {"name": "random", "max_trials": 6, "max_concurrent_trials": 2}
+    with pytest.raises(Refused, match="sampler.n_startup_trials: 'ten' is a str"):
+        create(served, **search, sampler={"name": "tpe", "n_startup_trials": "ten"})
+    with pytest.raises(Refused, match="needs the package cmaes"):
+        create(served, **search, sampler="cmaes")
+    assert create(served, **search, sampler="tpe") == 1
