@@ -22,6 +22,8 @@ from dethpc.errors import Refused
 from dethpc.searcher.base import Action, Continue, Create, Note, Stop, Wait
 from dethpc.searcher.custom import CustomSearch
 
+NEW_WEIGHTS = "begins with new weights: the trial that it copies left no checkpoint"
+
 _uuid = lru_cache(maxsize=16)(uuid.UUID)  # a search asks for its own once for each of its trials
 
 
@@ -82,7 +84,13 @@ def new_trial(state: ClusterState, experiment: ExperimentState, action: Create, 
         created_at=at,
         request_id=action.search.get("request_id") or str(uuid.uuid5(_uuid(row.queue_id), str(action.index))),
         source_checkpoint=source,
+        reason="" if action.source is None or source is not None else NEW_WEIGHTS,
     )
+
+
+def copies_nothing(trial: Trial) -> bool:
+    """Whether the trial is a copy that its search made of one without a checkpoint."""
+    return trial.search.get("parent") is not None and trial.source_checkpoint is None
 
 
 def trial_closed(state: ClusterState, event: events.TrialClosed) -> Decision:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 from dethpc.config import searcher as config
@@ -86,9 +87,11 @@ class PBT(Searcher):
         return altered(self._space, hparams)
 
     def _perturbed(self, hp: Any, value: Any, *, up: bool) -> Any:
-        moved = value * (1 + self._factor if up else 1 - self._factor) if isinstance(hp, (Int, Double, Log)) else value
-        if isinstance(hp, Int):
-            return min(max(math.ceil(moved) if up else math.floor(moved), hp.minval), hp.maxval)
+        if isinstance(hp, Int):  # exactly: 50 moved up by 10 % is 55 and not 56
+            factor = Fraction(repr(self._factor))
+            exact = value * (1 + factor if up else 1 - factor)
+            return min(max(math.ceil(exact) if up else math.floor(exact), hp.minval), hp.maxval)
+        moved = value * (1 + self._factor if up else 1 - self._factor) if isinstance(hp, (Double, Log)) else value
         if isinstance(hp, Double):
             return min(max(moved, hp.minval), hp.maxval)
         if isinstance(hp, Log):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import Any
 
 from dethpc.config.hyperparameters import Categorical, Const, Double, Int, Log, Space
@@ -67,14 +68,16 @@ def _axis(hp: Any) -> list[Any]:
     if isinstance(hp, Int):
         count = min(hp.count, hp.maxval - hp.minval + 1)
         return [round(x) for x in _linspace(hp.minval, hp.maxval, count)]
-    points = _linspace(hp.minval, hp.maxval, hp.count)
+    points = [float(x) for x in _linspace(hp.minval, hp.maxval, hp.count)]
     return [hp.base**x for x in points] if isinstance(hp, Log) else points
 
 
-def _linspace(low: float, high: float, count: int) -> list[float]:
+def _linspace(low: float, high: float, count: int) -> list[Fraction]:
+    """Exact between the bounds as they are written: 0.1 is a tenth, and integers beyond 2**53 are themselves."""
+    first, last = Fraction(repr(low)), Fraction(repr(high))
     if count == 1:
-        return [low + (high - low) / 2]
-    return [low + (high - low) * i / (count - 1) for i in range(count)]
+        return [(first + last) / 2]
+    return [first + (last - first) * i / (count - 1) for i in range(count)]
 
 
 def _nest(flat: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:

@@ -110,3 +110,33 @@ def test_a_population_of_the_steps_generation_trains_its_rounds(user: User) -> N
     }
     _, found = search(user, pbt, batches_per_step=5)
     assert Counter(map(tuple, found.values())) == {(5,): 2, (5, 10): 3}
+
+
+def test_a_population_whose_trials_save_nothing_says_that_copies_begin_with_new_weights(user: User) -> None:
+    user.write(
+        "context/train.py",
+        """
+        import time
+        import determined as det
+
+        with det.core.init() as core:
+            for op in core.searcher.operations():
+                core.train.report_validation_metrics(op.length, {"loss": det.get_cluster_info().trial.hparams["lr"]})
+                op.report_completed(det.get_cluster_info().trial.hparams["lr"])
+        """,
+    )
+    pbt = {
+        "name": "pbt",
+        "metric": "loss",
+        "population_size": 2,
+        "num_rounds": 2,
+        "length_per_round": {"batches": 3},
+        "replace_function": {"truncate_fraction": 0.5},
+        "explore_function": {"resample_probability": 0.2, "perturb_factor": 0.1},
+    }
+    experiment = user.create(searcher=pbt, hyperparameters=LR)
+    user.det("experiment", "wait", str(experiment))
+    first, second, copy = user.trials(experiment)
+    words = "begins with new weights: the trial that it copies left no checkpoint"
+    assert words in user.det("trial", "logs", str(copy["id"]))
+    assert all(words not in user.det("trial", "logs", str(trial["id"])) for trial in (first, second))

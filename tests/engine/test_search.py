@@ -439,3 +439,15 @@ def test_a_draw_that_fails_ends_the_experiment_with_the_words_of_the_sampler(mon
     row = world.state.experiments[experiment].row
     assert (row.state, row.reason) == (State.ERROR, "searcher.sampler: gp failed to draw trial 3")
     assert [trial.state for trial in trials(world, experiment)] == [State.COMPLETED, State.CANCELED]
+
+
+def test_a_copy_of_a_trial_without_a_checkpoint_says_so() -> None:
+    world = World()
+    experiment = search(world, "pbt", **{**PBT, "num_rounds": 2})
+    for run in world.live():
+        world.start(run)
+        validate(world, run, 5, float(world.trial(run).index))
+        world.end(run, FINISHED)
+    *_, copy = trials(world, experiment)
+    assert copy.search["parent"] == 0 and copy.source_checkpoint is None
+    assert copy.reason == "begins with new weights: the trial that it copies left no checkpoint"

@@ -136,3 +136,30 @@ def test_progress_counts_open_trials_by_what_they_say() -> None:
     search.closed(0, Exit.COMPLETED)
     search.advanced(1, 0.5)
     assert search.progress == pytest.approx(1.5 / 4)
+
+
+def test_a_grid_over_large_integers_and_decimal_fractions_is_exact() -> None:
+    ends = 2**60 + 1, 2**60 + 4
+    whole = {"type": "int", "minval": ends[0], "maxval": ends[1], "count": 4}
+    points = run_to_the_end(searcher("grid", {"x": whole}), random.Random(0))
+    assert sorted(point["x"] for point in points) == list(range(ends[0], ends[1] + 1))
+    tenths = {"type": "double", "minval": 0, "maxval": 0.3, "count": 4}
+    points = run_to_the_end(searcher("grid", {"x": tenths}), random.Random(0))
+    assert sorted(point["x"] for point in points) == [0.0, 0.1, 0.2, 0.3]
+
+
+@pytest.mark.parametrize(
+    ("value", "up", "moved"), [(50, True, 55), (50, False, 45), (10 * 2**60 + 10, True, 11 * 2**60 + 11)]
+)
+def test_a_population_moves_integers_exactly(value: int, up: bool, moved: int) -> None:
+    hp = {"type": "int", "minval": 1, "maxval": 2**70}
+    section = {
+        "name": "pbt",
+        "population_size": 4,
+        "num_rounds": 2,
+        "length_per_round": {"batches": 1},
+        "replace_function": {"truncate_fraction": 0.25},
+        "explore_function": {"resample_probability": 0.0, "perturb_factor": 0.1},
+    }
+    search: Any = made(section, {"x": hp}, 0)
+    assert search._perturbed(search._space["x"], value, up=up) == moved

@@ -24,6 +24,7 @@ from dethpc.domain.ports import JobRequest
 from dethpc.domain.states import TaskKind
 from dethpc.engine import events, nodes
 from dethpc.engine.checkpoints import usable
+from dethpc.engine.search import NEW_WEIGHTS, copies_nothing
 from dethpc.errors import ConfigError, RunDirError, SubmitRejected
 from dethpc.master.durable import at_rest
 from dethpc.master.durable.ledger import Ledger
@@ -99,6 +100,9 @@ class JobBuilder:
             for words in at_rest.check_inputs(self._home, self._harness, context):
                 self._home.run(run.id).make()
                 trouble.write(self._home, run.id, 0, words, "WARNING")
+        if trial is not None and run.number == 1 and copies_nothing(trial):
+            self._home.run(run.id).make()
+            trouble.write(self._home, run.id, 0, f"this trial {NEW_WEIGHTS}", "WARNING")
         if trial is not None and experiment is not None:
             cost = costs[experiment.row.id]
             return self.write(run, trial, experiment.row, experiment.config, token, checkpoint=cost)
