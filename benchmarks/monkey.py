@@ -64,7 +64,7 @@ def one(seed: str, trials: int, notes: Path) -> Round:
         except Frozen as error:
             found = Round(Verdict(wrong=[str(error)]), {})
         if not found.verdict.clean:
-            shutil.copytree(made.user.home, notes / f"{seed.replace(':', '-')}-home", dirs_exist_ok=True)
+            shutil.copytree(made.user.home, notes / f"{seed.replace(':', '-')}-home", symlinks=True, dirs_exist_ok=True)
             shutil.copytree(made.cluster.folder / "log", notes / f"{seed.replace(':', '-')}-slurm", dirs_exist_ok=True)
         return found
 

@@ -88,6 +88,7 @@ def config(trials: int, most: int, notes: Path, *, pause: float = 0.15) -> dict[
         },
         "environment": {"environment_variables": [f"MONKEY_NOTES={notes}"]},
         "max_restarts": 1000,
+        "checkpoint_storage": {"save_trial_latest": most},  # all of them: a checkpoint that is gone is lost
     }
 
 

@@ -368,6 +368,7 @@ def _damage(world: World, name: str) -> Done:
     how = world.rng.choice(["empty", "garbage", "half"])
     before = path.read_bytes()
     path.write_bytes({"empty": b"", "garbage": b"\xff{}garbage", "half": before[: len(before) // 2]}[how])
+    world.damaged.add(path)
     return f"{path.relative_to(world.user.home)} {how}", None
 
 
@@ -376,6 +377,7 @@ def end_report_damaged(world: World) -> Done:
     run = one_of(world, world.live_runs())
     attempts = sorted((world.user.home / "runs" / run / "attempts").iterdir(), key=lambda path: int(path.name))
     (attempts[-1] / "end.json").write_bytes(b"\xff{}garbage")
+    world.damaged.add(attempts[-1] / "end.json")
     return str(attempts[-1]), None
 
 
