@@ -76,6 +76,7 @@ def up(*, port: Optional[int] = None) -> str:
             process.terminate()
         why = full_disk(root) or f"the end of {log}:\n{_new_lines(log, before)}"
         raise errors.MasterUnreachable(f"the master did not start; {why}")
+    process.returncode = 0  # it outlives this command: subprocess need not warn of that
     output.say(f"started master at {url}")
     if first:
         _doubt(root)

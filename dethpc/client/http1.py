@@ -95,6 +95,10 @@ class Connection:
         self._held.clear()
         self.sock.close()
 
+    def __del__(self) -> None:
+        """It is kept for a next request that may never come: its last user's end is its own, without a ResourceWarning."""
+        self.sock.close()
+
     # --- for an answer --------------------------------------------------------------------------------------------------
 
     def lines(self, most: int) -> List[bytes]:

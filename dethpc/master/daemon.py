@@ -168,7 +168,10 @@ class Daemon:
         self.lease.publish(url, tls.fingerprint if tls else None, installation.site.master.munge, installation.serves)
         log.info("master of cluster %s listens at %s", installation.cluster_id, url)
         watch = partial(Watchdog, self._stopped, self._break, partial(setattr, self.installation, "trouble"))
-        watchdog = watch(ledger=self.ledger, reconciler=self._reconciler, server=self._server)
+        reconciler = self._reconciler
+        watchdog = watch(
+            unwritable=lambda: reconciler.unwritable, ledger=self.ledger, reconciler=reconciler, server=self._server
+        )
         watchdog.start()
         try:
             if not self._stopped.is_set():

@@ -27,6 +27,10 @@ LONGEST_END = 30.0
 """Seconds after which a master that was told to end is ended: one that lives on would keep its successor out."""
 
 
+_UNWRITABLE = "disk"
+"""In place of a thread's name."""
+
+
 class Watched(Protocol):
     """A thread, or what it works for."""
 
@@ -38,16 +42,18 @@ class Watched(Protocol):
 
 class Watchdog:
     """``threads`` by name. ``broken`` is called with the reason when one has died, or is stuck for good; ``tell`` with what is
-    wrong while one may still go on, and with "" when it has."""
+    wrong while one may still go on, and with "" when it has. ``unwritable``: why the master cannot write at present, or ""."""
 
     def __init__(
         self,
         stopped: threading.Event,
         broken: Callable[[str], None],
         tell: Callable[[str], None],
+        unwritable: Callable[[], str] = lambda: "",
         **threads: Watched,
     ) -> None:
         self._stopped, self._threads, self._broken, self._tell = stopped, threads, broken, tell
+        self._unwritable = unwritable
         self._told = ""
         self._ended = threading.Event()
 
@@ -82,9 +88,15 @@ class Watchdog:
                 else:
                     self._say(name, silent, at_a_disk)
                 return
-        if self._told:
-            self._told = ""
+        if why := self._unwritable():
+            self._told = self._told or _UNWRITABLE
+            self._tell(f"cannot write ({why}): states are shown as last written. Trials continue")
+        elif self._told:
+            told, self._told = self._told, ""
             self._tell("")
+            if told == _UNWRITABLE:
+                log.warning("this master can write again")
+                return
             log.warning("every thread goes on again")
 
     def _say(self, name: str, silent: float, at_a_disk: bool) -> None:

@@ -173,6 +173,18 @@ def test_a_damaged_token_is_told_with_the_way_out(det: Any, home: Path, damage: 
     assert det("experiment", "list").returncode == 0
 
 
+@pytest.mark.parametrize("words", [["experiment", "list"], ["master", "info"], ["user", "whoami"], ["master", "down"]])
+def test_where_warnings_are_errors_nothing_else_is_printed(
+    environment: dict[str, str], home: Path, words: list[str]
+) -> None:
+    """Among them those of connections and processes that are left to the end of the command."""
+    strict = {**environment, "PYTHONWARNINGS": "error"}
+    for _ in ("starts a master", "finds it"):
+        command = [sys.executable, "-m", "dethpc.cli", *words]
+        done = subprocess.run(command, env=strict, capture_output=True, text=True, check=False)
+        assert "Warning" not in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
 def test_a_full_disk_is_named(environment: dict[str, str], home: Path) -> None:
     home.mkdir()
     script = f"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,3 +77,32 @@ def test_a_full_checkpoint_storage_costs_no_restart_and_training_resumes_when_th
     assert (trial["state"], trial["restarts"]) == ("STATE_COMPLETED", 0)
     assert [m["totalBatches"] for m in user.metrics(trial["id"], "training")] == [1, 2, 3]
     assert "starting at step 1" in user.log(experiment)
+
+
+def test_lists_and_describe_say_that_the_master_cannot_write(user: User, tmp_path: Path) -> None:
+    """What ended meanwhile is shown as running."""
+    user.home.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64m,mode=700", "tmpfs", str(user.home)], check=False
+    ).returncode:
+        pytest.skip("needs root to mount a small file system")
+    try:
+        user.write("context/train.py", "import time, os\nwhile not os.path.exists(os.environ['GO']): time.sleep(0.1)\n")
+        go = tmp_path / "go"
+        experiment = user.create(environment={"environment_variables": [f"GO={go}"]})
+        wait_until(lambda: list(user.home.glob("runs/*/attempts/0/started.json")))
+        with contextlib.suppress(OSError), open(user.home / "rest", "wb", buffering=0) as rest:
+            while rest.write(bytes(1 << 16)):
+                pass
+        go.touch()
+        said = "note: the master answers, and cannot write ("
+        wait_until(lambda: user.det("experiment", "list") and said in user.errors)
+        assert "No space left on device" in user.errors or "disk is full" in user.errors
+        user.det("experiment", "describe", str(experiment))
+        assert said in user.errors
+        (user.home / "rest").unlink()
+        wait_until(lambda: user.det("experiment", "list") and said not in user.errors)
+        user.det("experiment", "wait", str(experiment))
+    finally:
+        take_down(user)
+        subprocess.run(["umount", "-l", str(user.home)], check=False)

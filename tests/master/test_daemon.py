@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import threading
@@ -158,6 +159,28 @@ def test_a_thread_that_does_not_go_on_is_spoken_of(serving: Serving, monkeypatch
     monkeypatch.setattr(watchdog, "SILENCE", 60.0)
     wait_until(lambda: installation.trouble == "")
     assert serving.thread.is_alive() and serving.failure == ""
+
+
+@pytest.mark.parametrize("what", ["its lease", "its database"])
+def test_a_master_that_cannot_write_says_so_until_it_can(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """What it answers then was so before: trainings may have ended since."""
+    daemon, installation = serving.daemon, serving.daemon.installation
+
+    def read_only(*_: object) -> None:
+        if what == "its database":
+            raise StoreError("the database failed: attempt to write a readonly database\nmake it writable again")
+        raise OSError(errno.EROFS, "Read-only file system", str(installation.home.master_file))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(daemon._reconciler, "cycle", read_only)
+        daemon._reconciler._runs.changed.set()
+        wait_until(lambda: "cannot write (" in installation.trouble)
+        assert ("master.json: Read-only" if what == "its lease" else "readonly database)") in installation.trouble
+        assert installation.trouble.endswith("states are shown as last written. Trials continue")
+    daemon._reconciler._runs.changed.set()
+    wait_until(lambda: installation.trouble == "")
 
 
 def test_a_master_whose_thread_is_stuck_for_good_ends(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from dethpc.domain.ports import Scheduler
 from dethpc.domain.states import RunState
 from dethpc.engine import events
 from dethpc.engine.runs import next_deadline, overdue
-from dethpc.errors import LeaseHeld, ShuttingDown, StoreUnavailable
+from dethpc.errors import LeaseHeld, ShuttingDown, StoreError, StoreUnavailable
 from dethpc.master.durable.lease import RENEW, Lease
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs.arrays import Arrays
@@ -100,6 +100,7 @@ class Reconciler:
             elsewhere,
         )
         self._stopping = False
+        self.unwritable = ""  # why nothing can be written at present, in words. Any thread may read it
         self.pulse = runs.pulse
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
 
@@ -123,15 +124,16 @@ class Reconciler:
             self.pulse.beat()
             try:
                 self.cycle()
-                failures = 0
+                failures, self.unwritable = 0, ""
             except LeaseHeld as error:
                 log.error("%s; this master stops", error)
                 self._on_lease_lost()
                 return
             except StoreUnavailable:
                 failures += 1  # the store tells it
-            except Exception:
+            except Exception as error:
                 failures += 1
+                self.unwritable = _why_unwritable(error)
                 log.exception("a cycle failed; the next one tries again")
             self.pulse.rest()
             self._runs.changed.wait(self._pause(failures))
@@ -181,3 +183,12 @@ class Reconciler:
     def _tick(self) -> None:
         if overdue(self._ledger.state, time.time()):
             self._ledger.do(events.Tick(time.time()))
+
+
+def _why_unwritable(error: Exception) -> str:
+    """What a failed cycle says of the disk or the database, in a line; "" where it failed otherwise."""
+    if isinstance(error, StoreError):
+        return str(error).partition("\n")[0]
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    return ""
