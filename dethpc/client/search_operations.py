@@ -80,7 +80,13 @@ class Progress(Operation):
 
 @dataclass(frozen=True)
 class Shutdown(Operation):
-    """The search creates no more trials; the experiment ends when its last trial has."""
+    """The search creates no more trials; the experiment ends when its last trial has.
+
+    With ``cancel`` or ``failure`` it ends at once as canceled or with an error, and open trials save what they have.
+    """
+
+    cancel: bool = False
+    failure: bool = False
 
     def to_wire(self) -> Json:
-        return {"shutDown": {}}
+        return {"shutDown": {"cancel": self.cancel, "failure": self.failure}}

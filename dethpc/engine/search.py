@@ -119,16 +119,16 @@ def trial_closed(state: ClusterState, event: events.TrialClosed) -> Decision:
     return decision
 
 
-def _search_failed(experiment: ExperimentState, reason: str, at: float) -> Decision:
-    """The searcher cannot say how to continue: the experiment ends with its error, and its trials save what they have."""
-    decision = Decision([replace(experiment.row, state=State.STOPPING_ERROR, reason=reason)])
+def _search_failed(experiment: ExperimentState, reason: str, at: float, how: State = State.STOPPING_ERROR) -> Decision:
+    """The searcher cannot say how to continue: the experiment ends with this reason, and its trials save what they have."""
+    decision = Decision([replace(experiment.row, state=how, reason=reason)])
     for index in sorted(experiment.open):
         end_trial(experiment, experiment.trials[index], State.STOPPING_CANCELED, reason, at, decision)
     if not experiment.open:
         ended = replace(
             experiment.row, ended_at=at, progress=_trained(experiment), collect=experiment.row.kind.submitted
         )
-        decision.rows[0] = replace(ended, state=State.ERROR, reason=reason)
+        decision.rows[0] = replace(ended, state=how.end, reason=reason)
     return decision
 
 
@@ -237,6 +237,10 @@ def operated(state: ClusterState, event: events.Operated) -> Decision:
     experiment, decision = state.experiments[event.experiment_id], Decision()
     row, searcher = experiment.row, experiment.searcher
     assert isinstance(searcher, CustomSearch)
+    if searcher.abandoned == "failure" and not row.state.terminal:
+        return _search_failed(experiment, "the search method failed", event.at)
+    if searcher.abandoned and not row.state.terminal:
+        return _search_failed(experiment, "canceled by the search method", event.at, State.STOPPING_CANCELED)
     if searcher.over and not experiment.open and not row.state.terminal:
         decision.rows.append(_ended(experiment, event.at))
     elif not row.state.terminal:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from dethpc.config import searcher as config
 from dethpc.config.hyperparameters import Space
@@ -36,6 +36,7 @@ class CustomSearch(Searcher):
         self._events: list[dict[str, Any]] = [{"initialOperations": {"placeholder": 1}}]
         self._acknowledged = 0  # events dealt with: numbers 1 to this one
         self._shut = False
+        self.abandoned: Literal["", "cancel", "failure"] = ""  # as what the search method ends the experiment at once
 
     # --- what the API calls
 
@@ -187,6 +188,7 @@ class CustomSearch(Searcher):
             self._answered = min(1.0, max(0.0, float(data["progress"])))
         elif kind == "shut_down":
             self._shut = True
+            self.abandoned = "failure" if data.get("failure") else "cancel" if data.get("cancel") else ""
 
     def closed(self, index: int, how: Exit, best: float | None = None) -> None:
         super().closed(index, how, best)

@@ -451,3 +451,20 @@ def test_a_copy_of_a_trial_without_a_checkpoint_says_so() -> None:
     *_, copy = trials(world, experiment)
     assert copy.search["parent"] == 0 and copy.source_checkpoint is None
     assert copy.reason == "begins with new weights: the trial that it copies left no checkpoint"
+
+
+@pytest.mark.parametrize(("field", "end"), [("failure", State.ERROR), ("cancel", State.CANCELED)])
+def test_a_search_method_that_gives_up_ends_its_experiment_at_once(field: str, end: State) -> None:
+    world = World()
+    running, empty = search(world, "custom"), search(world, "custom")
+    world.do(events.Operate(empty, [{"shutDown": {field: True}}], 1, world.now()))
+    assert state(world, empty) is end
+    operations = [create_trial("a"), validate_after("a", 3)]
+    world.do(events.Operate(running, operations, 1, world.now()))
+    (run,) = world.live()
+    world.start(run)
+    world.do(events.Operate(running, [{"shutDown": {field: True}}], 2, world.now()))
+    assert state(world, running).stopping and world.state.runs[run.id].intent is Intent.STOP
+    world.end(run, STOPPED)
+    assert state(world, running) is end and "search method" in world.state.experiments[running].row.reason
+    world.assert_memory_is_a_fold_of_the_rows()
