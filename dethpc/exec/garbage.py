@@ -19,7 +19,7 @@ from typing import Any, Callable, Generator, Iterator, Optional
 
 from dethpc import storage
 from dethpc.errors import CheckpointDamaged, CheckpointNotOwned, DethpcError
-from dethpc.rundir.files import read_json, write_json
+from dethpc.rundir.files import left_by_writers, read_json, write_json
 from dethpc.rundir.tree import remove
 from dethpc.storage import CheckpointStore
 from dethpc.storage.ownership import Claim
@@ -91,7 +91,7 @@ def remove_all(garbage: Garbage) -> Iterator[str]:
         yield from _tried(folder, lambda: _folder(folder))  # noqa: B023
         yield from _tried(folder, lambda: _archives(folder))  # noqa: B023
     for file in garbage.files:
-        yield from _tried(file, lambda: _file(file))  # noqa: B023
+        yield from _tried(file, lambda: _written(Path(file)))  # noqa: B023
     if garbage.context:
         yield from _tried(garbage.context, lambda: _context(garbage.context, garbage.unused_at))
 
@@ -224,6 +224,11 @@ def _folder(path: str) -> None:
 def _file(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
+
+
+def _written(path: Path) -> None:
+    for each in (path, *left_by_writers(path)):
+        _file(str(each))
 
 
 def _archives(folder: str) -> None:

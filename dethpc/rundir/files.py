@@ -45,6 +45,12 @@ def write_json(path: Path, obj: dict[str, Any], *, durable: bool = True) -> None
         _sync_directory(path)
 
 
+def left_by_writers(path: Path) -> list[Path]:
+    """What writers of ``path`` that were killed have left beside it. Raises: OSError."""
+    found = (name for name in names(path.parent) if name.startswith(f"{path.name}.") and name.endswith(".tmp"))
+    return [path.with_name(name) for name in sorted(found)]
+
+
 def create_once(path: Path, obj: dict[str, Any]) -> bool:
     """Create ``path`` holding ``obj`` unless it exists. Of several callers, on several nodes, exactly one gets True.
 

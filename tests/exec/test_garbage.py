@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import uuid as uuids
 from dataclasses import asdict
 from pathlib import Path
@@ -61,6 +62,19 @@ def test_all_goes_that_can_and_what_cannot_is_named(tmp_path: Path, capsys: pyte
     assert last.startswith(f"garbage: checkpoint ../{another}") and "no-folder" in last and f"{store}: " in last
     assert sorted(path.name for path in store.iterdir()) == [another, "c1"]
     assert not list(store.rglob("7")) and not (tmp_path / "run").exists() and not (tmp_path / "file").exists()
+
+
+def test_what_a_killed_writer_left_beside_a_file_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "search.json"
+    with monkeypatch.context() as killed:
+        killed.setattr(os, "replace", lambda *_: sys.exit())
+        with pytest.raises(SystemExit):
+            write_json(path, {"a": 1})
+    write_json(path, {"a": 2})
+    (tmp_path / "search.json.txt").touch()
+    assert len(list(tmp_path.iterdir())) == 3
+    assert not list(remove_all(Garbage(files=[str(path)])))
+    assert [each.name for each in tmp_path.iterdir()] == ["search.json.txt"]
 
 
 def test_a_task_tells_no_more_than_the_master_reads_and_leaves_the_rest_to_the_next(

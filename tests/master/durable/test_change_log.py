@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -606,3 +608,44 @@ def test_a_strange_file_waits_for_the_database_that_says_what_is_right(
         assert last_of(home, trial) == trial
         changes.append(unwritten.value.rows)
     assert last_of(home, trial) == new
+
+
+def test_a_file_that_is_missing_gets_all_rows_of_an_experiment_whose_own_alone_was_announced(tmp_path: Path) -> None:
+    """Somebody removed it, and the master was killed before it wrote it anew with the description."""
+    home = Home(tmp_path)
+    home.make()
+    with open_store(tmp_path / "a") as lost, open_store(tmp_path / "b") as rebuilt:
+        rows = ended(home)
+        experiment = next(row for row in reversed(rows) if isinstance(row, Experiment))
+        lost.commit(rows)
+        ChangeLog(home).append(rows)
+        described: list[Row] = [replace(experiment, notes="good")]
+        ChangeLog(home).announce(described)
+        lost.commit(described)
+        home.changes(1).unlink()
+        ChangeLog(home).catch_up(lost)
+        recreate(home, rebuilt)
+        assert rebuilt.load(also=[1]) == lost.load(also=[1])
+        assert rebuilt.load(also=[1]).of(Trial)
+
+
+@pytest.mark.parametrize("its_rows", [history, ended])
+def test_what_a_power_failure_took_from_the_end_of_a_file_is_written_by_the_next_master(
+    tmp_path: Path, its_rows: Callable[[Home], list[Row]]
+) -> None:
+    """The database was brought to disk, neither the end of the file nor what was announced of it."""
+    home = Home(tmp_path)
+    home.make()
+    with open_store(tmp_path / "a") as store, open_store(tmp_path / "b") as rebuilt:
+        rows = its_rows(home)
+        log = ChangeLog(home)
+        for row in rows:
+            log.announce([row])
+            store.commit([row])
+            log.append([row])
+        for path in home.all_announced():
+            path.unlink()
+        os.truncate(home.changes(1), home.changes(1).stat().st_size // 3)
+        ChangeLog(home).catch_up(store)
+        recreate(home, rebuilt)
+        assert rebuilt.load(also=[1]) == store.load(also=[1])
