@@ -152,7 +152,7 @@ def _reason(
     code: int, number: Optional[int], command: Union[str, Sequence[str]], env: Mapping[str, str], log: tee.Log
 ) -> str:
     if code in (126, 127):
-        missing = _named_by_shell(log) or _missing_word(command, env)
+        missing = _named_by_shell(log) or ("" if _last_word(code, log.tail) else _missing_word(command, env))
         if missing:
             return f"entrypoint {'not found' if code == 127 else 'is not executable'}: {missing}"
     return _plain_reason(
@@ -177,11 +177,12 @@ def _plain_reason(code: int, number: Optional[int], exception: str) -> str:
 
 
 def _named_by_shell(log: tee.Log) -> str:
-    """The command that the shell complained of: "sh: 1: pyhton3: not found", "bash: line 1: x: Permission denied"."""
+    """The command that the entrypoint's shell complained of: "sh: 1: pyhton3: not found", "bash: line 1: x: Permission denied".
+    What a script misses ("./job.sh: line 6: conda: command not found") is not the entrypoint."""
     for text in reversed(log.tail):
-        match = re.search(r"(?:^|[\s:])([^\s:]+): (?:command )?not found$|([^\s:]+): Permission denied$", text)
+        match = re.match(r"(?:\S*/)?\w*sh: (?:.*[\s:])?([^\s:]+): (?:(?:command )?not found|Permission denied)$", text)
         if match:
-            return match.group(1) or match.group(2)
+            return match.group(1)
     return ""
 
 

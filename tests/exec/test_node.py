@@ -179,6 +179,16 @@ def test_a_script_that_is_not_there_is_named(run, entrypoint, told) -> None:
     assert code != 0 and end["message"].startswith(f"exit code {code}: ") and told in end["message"]
 
 
+@pytest.mark.parametrize("entrypoint", [["./job.sh"], "./job.sh", "sh job.sh"])
+@pytest.mark.parametrize("shell", ["bash", "sh"])
+def test_a_command_that_a_script_misses_is_not_taken_for_the_entrypoint(run, shell, entrypoint) -> None:
+    run.make(entrypoint, {"job.sh": f"#!/bin/{shell}\ntrue\nnosuchcommand 1\n"})
+    code, _ = run.finish(run.start())
+    message = run.end()["message"]
+    assert code == 127 and message.startswith("exit code 127: ")
+    assert "job.sh: " in message and "nosuchcommand: " in message
+
+
 @pytest.mark.parametrize("entrypoint", [["./data.txt"], "./data.txt"])
 def test_an_entrypoint_that_cannot_be_executed_is_named(run, entrypoint) -> None:
     files = {"data.txt": "x"}
