@@ -172,6 +172,16 @@ def test_dos_line_breaks_are_refused_as_by_sbatch(on_slurm: User) -> None:  # no
     assert user.json("experiment", "list") == []
 
 
+def test_a_script_with_directives_and_without_an_interpreter_is_refused_as_by_sbatch(on_slurm: User) -> None:  # noqa: F811
+    user = on_slurm
+    user.write("context/job.sh", "#SBATCH --gpus=2\necho hello\n")
+    (user.folder / "context/job.sh").chmod(0o755)
+    user.write("config.yaml", "entrypoint: ./job.sh\nsearcher: {name: single, metric: loss}\n")
+    user.det("experiment", "create", "config.yaml", "context", code=1)
+    assert "a script that begins with #!" in user.errors
+    assert user.json("experiment", "list") == []
+
+
 def test_what_slurm_would_never_take_is_refused_at_creation(on_slurm: User) -> None:  # noqa: F811
     user = on_slurm
     config = {"entrypoint": "true", "searcher": {"name": "single", "metric": "loss"}}
@@ -189,7 +199,7 @@ def test_what_slurm_would_not_take_at_present_is_a_note(on_slurm: User) -> None:
     try:
         user.write("context/train.sh", "true\n")
         experiment = user.create("--paused", entrypoint="true")
-        assert "would not start such a job in pool main at present, and trials wait" in user.errors
+        assert "would not start such a job in pool main at present: Requested node configuration" in user.errors
         user.det("experiment", "kill", str(experiment))
     finally:
         slurm_command(user, "scontrol", "update", "nodename=n[0-3]", "state=resume")

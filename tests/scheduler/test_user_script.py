@@ -152,10 +152,10 @@ def test_entrypoints_that_run_a_file_of_the_context_directory() -> None:
         assert program(other) == []
 
 
-def test_a_script_with_directives_is_one_that_sbatch_reads_options_of() -> None:
+def test_a_script_with_directives_is_one_that_is_meant_for_sbatch() -> None:
     assert has_directives(script("-n 2"))
     assert not has_directives("#!/bin/bash\necho\n#SBATCH -n 2\n")
-    assert not has_directives("#SBATCH -n 2\n")
+    assert has_directives("#SBATCH -n 2\n")
 
 
 @given(st.lists(st.text(alphabet="-=#abcNnGo:0123456789 '\"\\", max_size=20), max_size=5))

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.domain.entrypoint import STARTUP_HOOK, batch_script, named_script, program
+from dethpc.domain.entrypoint import batch_script, named_script, program
 from dethpc.errors import ConfigError, ContextError, NotFound, Problem
 from dethpc.master.durable import contexts
 from dethpc.scheduler.slurm.user_script import UserScript, has_directives, read
@@ -47,14 +47,13 @@ def read_script(config: ExperimentConfig, context_targz: bytes) -> UserScript | 
 
 def notes(config: ExperimentConfig, context_targz: bytes) -> Iterator[str]:
     """One for each shell script that a shell would read wrongly. Raises ContextError."""
-    names = [STARTUP_HOOK]
-    if batch_script(config.entrypoint) is None:
-        words = program(config.entrypoint)
-        names.append(words[0] if words else named_script(config.entrypoint))
-    for name in names:
-        text = _text(context_targz, name) if name and not name.endswith(".py") else ""
-        if "\r\n" in text:
-            yield f"{name} has DOS line breaks (\\r\\n), which shells take for parts of words; try sed -i 's/\\r$//' {name}"
+    if batch_script(config.entrypoint) is not None:
+        return
+    words = program(config.entrypoint)
+    name = words[0] if words else named_script(config.entrypoint)
+    text = _text(context_targz, name) if name and not name.endswith(".py") else ""
+    if "\r\n" in text:
+        yield f"{name} has DOS line breaks (\\r\\n), which shells take for parts of words; try sed -i 's/\\r$//' {name}"
 
 
 def _text(context_targz: bytes, path: str) -> str:

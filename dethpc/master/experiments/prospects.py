@@ -34,7 +34,11 @@ def notes(prospect: Prospect, config: ExperimentConfig) -> Iterator[str]:
         options = "options of the entrypoint's script, of slurm.sbatch_args or of the pool that this cluster has"
         raise ConfigError([Problem("slurm", found, options)])
     if prospect.hindrance:
-        yield f"Slurm would not start such a job in pool {pool} at present, and trials wait: {prospect.hindrance}"
+        # --test-only does not tell drained nodes from a request that no node can meet: the submission does.
+        yield (
+            f"Slurm would not start such a job in pool {pool} at present: {prospect.hindrance}. Its trials wait if the nodes are "
+            "only down or drained; if no node can ever meet the request, they end with this reason"
+        )
     if prospect.start is not None and prospect.start > time.time() + _SOON:
         begins = time.strftime("%Y-%m-%d %H:%M", time.localtime(prospect.start))
         yield f"Slurm expects to start such a job in pool {pool} at {begins}"

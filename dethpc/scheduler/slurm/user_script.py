@@ -29,8 +29,8 @@ class UserScript:
 
 
 def has_directives(text: str) -> bool:
-    """Whether sbatch would read options of the script."""
-    return text.startswith("#!") and any(line.startswith(_MAGIC) for _, line in _head(text))
+    """Whether the script is meant for sbatch, which refuses one without ``#!``."""
+    return any(line.startswith(_MAGIC) for _, line in _head(text))
 
 
 def read(text: str, path: str, extra: Sequence[str] = ()) -> UserScript:
