@@ -98,6 +98,10 @@ _ADVICE = {
         "\nIts file or its file system is read-only, as many become after an error of their disk: make it writable again, and the "
         "same will succeed. Until then lists show what was so before. Trials go on meanwhile"
     ),
+    "disk I/O error": (
+        "\nIts disk or file server failed, or is read-only by now: see dmesg, or ask its admin. Once it can be written, "
+        "the same will succeed. Until then lists show what was so before. Trials go on meanwhile"
+    ),
     "database or disk is full": "\nIts disk is full: make room, and the same will succeed. Trials go on meanwhile",
 }
 """What to do about what the database says."""

@@ -106,15 +106,21 @@ def test_a_path_that_sqlite_does_not_take_is_refused_in_words(tmp_path: Path) ->
         open_store(path(505))
 
 
-def test_a_read_only_file_system_is_told_in_words() -> None:
-    error = OperationalError(
-        "INSERT INTO runs ...", {}, sqlite3.OperationalError("attempt to write a readonly database")
-    )
-    told = str(store_error(error))
-    assert told.startswith(
-        "the database failed: attempt to write a readonly database\nIts file or its file system is read-only"
-    )
+@pytest.mark.parametrize(
+    "words, remedy",
+    [
+        ("attempt to write a readonly database", "\nIts file or its file system is read-only"),
+        # What a database with a -wal file says once its file system has become read-only.
+        ("disk I/O error", "\nIts disk or file server failed, or is read-only by now"),
+    ],
+)
+def test_a_read_only_file_system_is_told_in_words(words: str, remedy: str) -> None:
+    told = str(store_error(OperationalError("INSERT INTO runs ...", {}, sqlite3.OperationalError(words))))
+    assert told.startswith(f"the database failed: {words}{remedy}")
     assert "INSERT" not in told and "sqlalche.me" not in told
+
+
+def test_what_may_be_a_mistake_of_ours_quotes_its_statement() -> None:
     assert "INSERT" in str(
         store_error(OperationalError("INSERT ...", {}, sqlite3.OperationalError("no such column: x")))
     )

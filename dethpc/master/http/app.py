@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -55,6 +56,8 @@ _ANSWERS: list[tuple[type[Exception], int, int, str]] = [
     (errors.LeaseHeld, 503, 14, "Unavailable"),
     (errors.DethpcError, 500, 13, "Internal"),
 ]
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 
 def create_app(services: Services) -> FastAPI:
@@ -148,6 +151,13 @@ def _http(request: Request, error: Exception) -> JSONResponse:
 
 def _unforeseen(request: Request, error: Exception) -> JSONResponse:
     _log.exception("%s %s failed", request.method, request.url.path, exc_info=error)
-    why = f": {error.strerror}" if isinstance(error, OSError) and error.strerror else ""  # such as a full disk
-    message = f"{type(error).__name__}{why}; see the master's log"
+    message = f"{type(error).__name__}; see the master's log"
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        home = (
+            request.app.state.services.installation.home.root
+        )  # an error of write() names no file: it is one of these
+        place = error.filename or home
+        message = f"{place}: {error.strerror}. Make room, or make it writable, then try again. Trials go on meanwhile"
+    elif isinstance(error, OSError) and error.strerror:
+        message = f"{type(error).__name__}: {error.strerror}; see the master's log"
     return JSONResponse(error_body(13, "Internal", message), 500)

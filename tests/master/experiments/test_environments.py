@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 import resource
@@ -112,6 +113,19 @@ def test_of_one_that_finds_no_room_on_disk_nothing_is_left(tmp_path: Path) -> No
 def test_a_client_is_told_what_the_file_system_refuses(served: Served) -> None:
     (served.daemon.installation.home.root / "environments").touch()
     with pytest.raises(DethpcError, match="FileExistsError: File exists; see the master's log"):
+        sent(served, b"{}\0")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_a_client_is_told_which_folder_has_no_room(
+    served: Served, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(environments, "keep", fail)
+    home = served.daemon.installation.home.root
+    with pytest.raises(DethpcError, match=f"^{home}: {os.strerror(number)}. Make room, or make it writable, then try"):
         sent(served, b"{}\0")
 
 
