@@ -91,7 +91,7 @@ def remove_all(garbage: Garbage) -> Iterator[str]:
         yield from _tried(folder, lambda: _folder(folder))  # noqa: B023
         yield from _tried(folder, lambda: _archives(folder))  # noqa: B023
     for file in garbage.files:
-        yield from _tried(file, lambda: _written(Path(file)))  # noqa: B023
+        yield from _tried(file, lambda: _written(file))  # noqa: B023
     if garbage.context:
         yield from _tried(garbage.context, lambda: _context(garbage.context, garbage.unused_at))
 
@@ -226,9 +226,9 @@ def _file(path: str) -> None:
         os.unlink(path)
 
 
-def _written(path: Path) -> None:
+def _written(path: str) -> None:
     for each in (path, *left_by_writers(path)):
-        _file(str(each))
+        _file(each)
 
 
 def _archives(folder: str) -> None:

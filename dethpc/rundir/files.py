@@ -45,10 +45,11 @@ def write_json(path: Path, obj: dict[str, Any], *, durable: bool = True) -> None
         _sync_directory(path)
 
 
-def left_by_writers(path: Path) -> list[Path]:
+def left_by_writers(path: Path) -> list[str]:
     """What writers of ``path`` that were killed have left beside it. Raises: OSError."""
-    found = (name for name in names(path.parent) if name.startswith(f"{path.name}.") and name.endswith(".tmp"))
-    return [path.with_name(name) for name in sorted(found)]
+    folder, name = os.path.split(os.fspath(path))
+    found = sorted(each for each in names(folder) if each.startswith(f"{name}.") and each.endswith(".tmp"))
+    return [os.path.join(folder, each) for each in found]
 
 
 def create_once(path: Path, obj: dict[str, Any]) -> bool:
