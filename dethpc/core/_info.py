@@ -15,6 +15,7 @@ The node's task process writes one JSON file per node and names it in ``DETHPC_I
      "experiment_uuid": str,                         which the manifests of its checkpoints name
      "checkpoint_storage": {..} | absent,            else that of the experiment's configuration
      "folders": {"scratch": path, "sockets": path},  of the attempt alone, on its node
+     "slurm_job_id": str | null,                     whose processes are the trial's
      "stop_at": epoch seconds | absent}              when to checkpoint and leave, before the job's time limit
 
 It lies in the attempt's directory, so that the journal and the stop file are found beside it.
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
@@ -243,7 +245,8 @@ _loaded: Tuple[Optional[str], Optional[ClusterInfo]] = (None, None)
 
 
 def get_cluster_info() -> Optional[ClusterInfo]:
-    """The :class:`ClusterInfo` of the task that this process belongs to, or None outside the cluster.
+    """The :class:`ClusterInfo` of the task that this process belongs to, or None outside the cluster, and in a Slurm job of its own
+    that code of a task has submitted: sbatch hands the environment on.
 
     Raises RuntimeError when ``DETHPC_INFO`` names a file that cannot be read: training as if outside the cluster would lose
     everything that the trial reports.
@@ -255,8 +258,16 @@ def get_cluster_info() -> Optional[ClusterInfo]:
     return _loaded[1]
 
 
-def _read(path: Path) -> ClusterInfo:
+def _read(path: Path) -> Optional[ClusterInfo]:
     try:
-        return ClusterInfo._from_json(json.loads(path.read_bytes()), path.parent)
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        content = json.loads(path.read_bytes())
+        job, here = content.get("slurm_job_id"), os.environ.get("SLURM_JOB_ID")
+        if job and here and job != here:
+            sys.stderr.write(
+                f"dethpc: Slurm job {here} was submitted by code of {content['task_id']}, which job {job} trains; this "
+                "process is not part of that trial, and runs as outside the cluster\n"
+            )
+            return None
+        return ClusterInfo._from_json(content, path.parent)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise RuntimeError(f"{INFO_VARIABLE}={path} cannot be read: {error!r}") from error

@@ -189,6 +189,7 @@ def cluster_info(
         "master_cert_file": master.certificate,
         "cluster_id": spec.cluster_id,
         "agent_id": place.name,
+        "slurm_job_id": environ.get("SLURM_JOB_ID"),
         "slot_ids": slot_ids(count, environ),
         "task_id": spec.task_id,
         "allocation_id": f"{spec.run}.{place.k}",

@@ -40,6 +40,18 @@ def test_another_kind_of_task_has_no_trial(cluster: Cluster) -> None:
         _ = info.trial
 
 
+def test_a_job_that_code_of_a_trial_submits_is_not_the_trial(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """sbatch hands the environment on, and two writers would spoil the trial's journal."""
+    cluster.info["slurm_job_id"] = "71"
+    for here, inside in (("71", True), ("72", False)):
+        monkeypatch.setenv("SLURM_JOB_ID", here)
+        cluster.enter()
+        assert (dethpc.get_cluster_info() is not None) is inside
+    assert "Slurm job 72 was submitted by code of 1.3, which job 71 trains" in capfd.readouterr().err
+
+
 def test_off_the_cluster_there_is_no_info(off_cluster: Path) -> None:
     assert dethpc.get_cluster_info() is None
 
