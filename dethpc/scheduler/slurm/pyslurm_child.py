@@ -46,10 +46,11 @@ def _ids(job: Any) -> list[Any]:
     array, index = getattr(job, "array_id", None), getattr(job, "array_task_id", None)
     if not array:
         return [job.id]
-    if index is not None:
-        return [f"{array}_{index}"]
+    waiting = str(job.array_tasks_waiting or "")
+    if index is not None or not waiting:  # of the element 0 that has started, PySlurm 22.05 gives no index
+        return [f"{array}_{index or 0}"]
     ids = []
-    for part in str(job.array_tasks_waiting or "").partition("%")[0].split(","):
+    for part in waiting.partition("%")[0].split(","):
         first, _, last = part.partition("-")
         last, _, step = last.partition(":")
         if first.isdigit():
