@@ -81,7 +81,7 @@ class Installation:
 def cluster_id(home: Home) -> str:
     """A uuid, made once per home. A file that is missing or damaged is written again: jobs that run are found by the id.
 
-    Raises Refused where nothing says which one it was, and in a home that is a copy of another.
+    Raises Refused where nothing says which one it was, and in a home that is a copy of another, or may be one.
     """
     path = home.cluster_file
     try:
@@ -100,9 +100,25 @@ def cluster_id(home: Home) -> str:
         raise copy_refused(home, original)
     if "copied_from" not in known and "home" not in known and (originals := _originals(home, str(known["cluster_id"]))):
         known["copied_from"] = originals  # as an earlier release's message said to make it a home of its own
-    if known.get("home") != str(home.root):
-        write_json(path, sealed({**known, "home": str(home.root)}))
+    here = {"home": str(home.root), "inode": home.root.stat().st_ino}
+    if known.get("home", here["home"]) != here["home"] and known.get("inode", here["inode"]) != here["inode"]:
+        raise _moved_or_copied(home, known)
+    if any(known.get(name) != value for name, value in here.items()):
+        write_json(path, sealed({**known, **here}))
     return str(known["cluster_id"])
+
+
+def _moved_or_copied(home: Home, known: dict[str, Any]) -> Refused:
+    """For a folder that is another one than the home of before, which is not there at present: it may be mounted again later."""
+    moved = json.dumps({name: value for name, value in known.items() if name != "inode"} | {"home": str(home.root)})
+    fresh = json.dumps({"cluster_id": str(uuid.uuid4()), "copied_from": [known["home"], *map(str, home.originals)]})
+    file = shlex.quote(str(home.cluster_file))
+    return Refused(
+        f"{home.root} was copied from {known['home']}, which is not there now; served by two masters, both would take the same "
+        f"jobs and checkpoints for their own. If it was moved here and will not come back: echo {shlex.quote(moved)} > {file}. "
+        "If this is a copy, make it a home of its own, which only reads the other's checkpoints: "
+        f"echo {shlex.quote(fresh)} > {file}"
+    )
 
 
 def copy_refused(home: Home, original: Path) -> Refused:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dethpc.rundir.files import read_object, write_json
+from dethpc.rundir.files import read_object, sealed, write_json
 from dethpc.rundir.home import Home
 
 _NAMED = {"slurm_conf": "SLURM_CONF", "slurm_clusters": "SLURM_CLUSTERS"}
@@ -52,7 +52,7 @@ class SchedulerSettings:
         if self.kind == before.kind == "slurm" and not self.commands:
             known["commands"] = before.commands  # this shell has none: that is no news of where they are
         if read_object(home.scheduler_file) != known:
-            write_json(home.scheduler_file, known)
+            write_json(home.scheduler_file, sealed(known))
 
     @property
     def is_gone(self) -> bool:

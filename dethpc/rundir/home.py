@@ -49,8 +49,8 @@ class Home:
 
     @property
     def cluster_file(self) -> Path:
-        """``{"cluster_id", "home", "copied_from"}``: what tells this home from others, where it is, and of which homes it is a
-        copy that has become one of its own."""
+        """``{"cluster_id", "home", "inode", "copied_from"}``: what tells this home from others, where it is and which folder that
+        is, and of which homes it is a copy that has become one of its own."""
         return self.root / "cluster.json"
 
     def copied_from(self) -> Optional[Path]:

@@ -29,6 +29,8 @@ KINDS = (
     Kind("contexts/*.tar.gz", "context"),
     Kind("environments/*", "environment"),
     Kind("cluster.json", "installation"),
+    Kind("scheduler.json", "installation"),
+    Kind("local/machine.json", "installation"),
     Kind("local/jobs.db", "", "most of it is in SQLite's journal yet; see tests/master/durable/test_at_rest.py"),
     Kind("dethpc.db", "change log", at=b"python3 train.py"),
     Kind("experiments/*/changes.jsonl", "change log"),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import uuid
 from pathlib import Path
@@ -73,6 +74,25 @@ def test_a_copy_of_a_home_is_refused_while_the_original_is_there(home: Home, tmp
     assert copy.originals == [home.root] and home.originals == []
 
 
+def test_a_copy_of_a_home_that_is_away_is_served_when_its_owner_says_which_of_both_it_is(
+    home: Home, tmp_path: Path
+) -> None:
+    """The original may come back, and both would have one id."""
+    known = cluster_id(home)
+    copies = [Home(shutil.copytree(home.root, tmp_path / name)) for name in ("one", "two")]
+    home.root.rename(tmp_path / "away")
+    for copy, which in zip(copies, (0, 1), strict=True):
+        with pytest.raises(
+            Refused, match=f"{copy.root} was copied from {home.root}, which is not there now"
+        ) as refused:
+            cluster_id(copy)
+        commands = re.findall(r"echo .*?cluster\.json", str(refused.value))
+        os.system(commands[which])  # noqa: S605
+    assert cluster_id(copies[0]) == known and copies[0].originals == []
+    assert cluster_id(copies[1]) != known and copies[1].originals == [home.root]
+    assert cluster_id(copies[0]) == known
+
+
 def test_a_copy_made_independent_stores_in_a_folder_of_its_own_and_reads_the_originals(
     home: Home, tmp_path: Path
 ) -> None:
@@ -133,6 +153,5 @@ def test_a_home_that_was_moved_or_is_reached_by_another_path_keeps_its_id(home: 
     link = tmp_path / "link"
     link.symlink_to(home.root)
     assert cluster_id(Home(link)) == known and cluster_id(home) == known
-    copy = Home(shutil.copytree(home.root, tmp_path / "copy"))
-    shutil.rmtree(home.root)
-    assert cluster_id(copy) == known and copy.copied_from() is None
+    moved = Home(home.root.rename(tmp_path / "moved"))
+    assert cluster_id(moved) == known and moved.copied_from() is None

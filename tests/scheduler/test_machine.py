@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dethpc.domain.ports import JobState
+from dethpc.rundir.files import read_object, write_json
 from dethpc.scheduler.local import LocalScheduler, processes
 from dethpc.scheduler.local.jobs import Jobs
 from dethpc.scheduler.local.machine import Machine
@@ -71,7 +72,7 @@ def test_jobs_of_before_this_machine_was_booted_are_over(tmp_path: Path) -> None
         assert pid is not None
         table.set(int(job), state="RUNNING", supervisor="0-boot:" + pid.partition(":")[2], ended_at=None)
     file = tmp_path / "local" / "machine.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "boot": "0-boot", "namespace": "pid:[9]"}))
+    write_json(file, {**read_object(file), "boot": "0-boot", "namespace": "pid:[9]"})
     booted = LocalScheduler(tmp_path, slots=1, grace=1.0)
     assert booted.identity == scheduler.identity
     assert booted.jobs()[job].state is JobState.NODE_FAIL

@@ -107,7 +107,8 @@ def _of_environments(home: Home) -> Iterator[Damage]:
 
 
 def _of_installation(home: Home) -> Iterator[Damage]:
-    for path in (home.cluster_file, home.master_file, home.losses, home.doctor_report):
+    machines = sorted((home.root / "local").glob("**/machine.json"))
+    for path in (home.cluster_file, home.scheduler_file, *machines, home.master_file, home.losses, home.doctor_report):
         yield from _of_json("installation", path)
     jobs = home.root / "local" / "jobs.db"
     if jobs.exists():

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from dethpc.errors import SchedulerUnavailable
 from dethpc.rundir import process
-from dethpc.rundir.files import read_object, write_json
+from dethpc.rundir.files import read_object, sealed, write_json
 from dethpc.scheduler.local import processes
 
 _FILE = "machine.json"
@@ -71,11 +71,11 @@ class Place:
         """Write down whose the table is. Raises: SchedulerUnavailable."""
         try:
             if self.folder != self._first and not (self._first / _FILE).exists():
-                write_json(self._first / _FILE, self._owner)  # an earlier release did not say whose it is
+                write_json(self._first / _FILE, sealed(self._owner))  # an earlier release did not say whose it is
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             wanted = {"name": self._name, "id": self._id, **asdict(self._this)}
             if read_object(self.folder / _FILE) != wanted:
-                write_json(self.folder / _FILE, wanted)
+                write_json(self.folder / _FILE, sealed(wanted))
         except OSError as error:
             raise SchedulerUnavailable(
                 f"the local scheduler's folder {self.folder} cannot be written: {error}"
