@@ -22,6 +22,7 @@ from dethpc.domain.ports import Snapshot
 from dethpc.errors import StoreError
 from dethpc.master import daemon as daemons
 from dethpc.master.daemon import Daemon
+from dethpc.master.durable import at_rest
 from dethpc.master.durable import ledger as ledgers
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.durable.wishes import Wishes
@@ -203,6 +204,7 @@ def no_threads(open_store: Callable[[Any], SqlStore], disk: Disk, on_disk: dict[
             (daemons, "Ledger", SteppedLedger),
             (daemons, "open_store", open_store),
             (daemons, "build_harness", lambda root: Path(root) / "harness.zip"),
+            (at_rest, "check_inputs", lambda home, bundle, context: []),  # there is neither a bundle nor a context
             (stores, "Writer", InlineWriter),
             (ledgers, "Future", _Waiting),
             (hand_over, "ThreadPoolExecutor", _Inline),
