@@ -38,6 +38,7 @@ KINDS = (
     Kind("runs/*.zip", "archive"),
     Kind("runs/*/spec.json", "run directory"),
     Kind("runs/*/claim", "run directory"),
+    Kind("runs/*/submitting", "run directory"),
     Kind("runs/*/attempts/*/started.json", "run directory"),
     Kind("runs/*/attempts/*/end.json", "run directory"),
     Kind("runs/*/attempts/*/usage-*.json", "run directory"),
@@ -48,7 +49,6 @@ KINDS = (
     Kind("checkpoints/*/tensorboard/*", "", "pictures of what the database has"),
     Kind("contexts/by-files/*", "", "a link; what it leads to is verified when it is followed"),
     Kind("runs/*/closed", "", "that it is there is what counts; its form alone is looked at"),
-    Kind("runs/*/submitting", "", "the same"),
     Kind(
         "runs/*/attempts/*/info-*.json",
         "",

@@ -154,6 +154,21 @@ def test_a_spec_whose_values_were_damaged_is_not_believed(tmp_path: Path, damage
         Spec.from_json(read_json(path) or {})
 
 
+def test_no_bit_of_a_sealed_file_flips_unnoticed(tmp_path: Path) -> None:
+    path, told = tmp_path / "claim", {"job_id": "7", "at": 1.5}
+    write_json(path, sealed(told))
+    whole = path.read_bytes()
+    for bit in range(8 * len(whole)):
+        data = bytearray(whole)
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        try:
+            found = read_json(path)
+        except RunDirError:
+            continue
+        assert found == told, (bit, bytes(data))  # white space alone
+
+
 def test_spec_says_what_it_lacks() -> None:
     obj = spec().to_json()
     del obj["context"]

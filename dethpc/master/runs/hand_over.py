@@ -24,7 +24,7 @@ from dethpc.master.runs.holds import job_of
 from dethpc.master.runs.live import Cadence, LiveRun
 from dethpc.master.runs.reuse import ReusableJobs
 from dethpc.master.runs.trouble import Trouble, everybodys
-from dethpc.rundir.files import write_json
+from dethpc.rundir.files import sealed, write_json
 
 log = logging.getLogger(__name__)
 
@@ -284,7 +284,8 @@ class HandOver:
 def _mark(live: LiveRun, job: JobRequest, scheduler: str, **more: str) -> None:
     """Say in the run's directory that its job is handed over now, and to whom. Raises OSError."""
     # Not on disk yet: should the machine stop now, the claim still lets only one job of the run train.
-    write_json(job.run_dir / SUBMITTING, {"at": time.time(), "scheduler": scheduler, **more}, durable=False)
+    told = sealed({"at": time.time(), "scheduler": scheduler, **more})
+    write_json(job.run_dir / SUBMITTING, told, durable=False)
     live.handed_to = scheduler
 
 
