@@ -37,6 +37,8 @@ _GLOG = re.compile(r"([IWEF])\d{4} \d\d:\d\d:\d\d\.\d+ ")  # torch's own lines
 _GLOG_LEVELS = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL"}
 _PYTHON_WARNING = re.compile(r"\S+:\d+: \w*Warning: ")
 _PROGRESS = re.compile(r"\d%\||\bit/s\b|\bs/it\b")
+_END = re.compile(r"ERROR: \S+ failed with exit code \d+$")
+"""What a launcher says of a worker's end, which is no reason for it."""
 _TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:: .*)?$", re.DOTALL)
 _LAUNCHERS_OWN = ("torch.distributed.elastic.", "subprocess.CalledProcessError")
@@ -56,7 +58,7 @@ class Log:
         self.tail: deque[str] = deque(maxlen=KEPT_LINES)
         self._tails: dict[int, deque[str]] = {}
         self._complaints: dict[Optional[int], tuple[int, str]] = {}
-        self._count = 0
+        self._counts: dict[Optional[int], int] = {}  # lines by rank
         self.exceptions: deque[tuple[Optional[int], str]] = deque(maxlen=KEPT_EXCEPTIONS)
         self.judge: Callable[[Sequence[str]], None] = lambda lines: None
         """Hears what user code wrote, after it was written."""
@@ -75,8 +77,8 @@ class Log:
             return
         messages = lines if messages is None else messages
         self.tail.extend(line.text for line in messages)
-        self._count += len(messages)
         for line in messages:
+            self._counts[line.rank] = self._counts.get(line.rank, 0) + 1
             if line.rank is not None:
                 self._tails.setdefault(line.rank, deque(maxlen=KEPT_LINES)).append(line.text)
         self._append(lines)
@@ -86,8 +88,9 @@ class Log:
         for line in lines:
             level = _LEVEL.match(line.text)
             noted = level is not None and level.group(1) not in ("ERROR", "CRITICAL", "FATAL")
-            if line.text.strip() and not noted and line.level != "WARNING" and not _PROGRESS.search(line.text):
-                self._complaints[line.rank] = (self._count, line.text.strip()[:MAX_COMPLAINT])
+            passed_over = noted or line.level == "WARNING" or _PROGRESS.search(line.text) or _END.match(line.text)
+            if line.text.strip() and not passed_over:
+                self._complaints[line.rank] = (self._counts.get(line.rank, 0), line.text.strip()[:MAX_COMPLAINT])
 
     def _append(self, lines: list[LogLine]) -> None:
         if self._missing and time.monotonic() < self._retry_at:
@@ -115,7 +118,7 @@ class Log:
         """The last line on standard error of the worker of ``rank``, else of what has none, or "" where much else came after it. A
         warning or a note of a logging library is no complaint."""
         count, text = self._complaints.get(rank, (0, ""))
-        return text if self._count - count < KEPT_LINES else ""
+        return text if self._counts.get(rank, 0) - count < KEPT_LINES else ""
 
     def flush(self) -> None:
         """Try once more to say what is missing."""
