@@ -163,6 +163,8 @@ OWNER = """
     GET /api/v1/master/config
     PATCH /api/v1/master/config
     GET /api/v1/master/logs
+    GET /api/v1/master/take-over
+    POST /api/v1/master/take-over
     GET /api/v1/me
     POST /api/v1/preview-hp-search
     GET /api/v1/projects/{project_id}
