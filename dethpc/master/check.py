@@ -45,9 +45,7 @@ _Lines = dict[Any, list[str]]
 @dataclass(frozen=True, slots=True)
 class Difference:
     experiment_id: int | None  # None: of the installation
-    where: (
-        str  # database, change log, journal, run directory, checkpoint, or the kind of a file that is damaged by itself
-    )
+    where: str  # database, change log, journal, run directory, checkpoint; or at_rest's kind of a file
     what: str
 
     def to_json(self) -> dict[str, Any]:
