@@ -111,25 +111,31 @@ def cluster_id(home: Home) -> str:
 def _moved_or_copied(home: Home, known: dict[str, Any]) -> Refused:
     """For a folder that is another one than the home of before, which is not there at present: it may be mounted again later."""
     moved = json.dumps({name: value for name, value in known.items() if name != "inode"} | {"home": str(home.root)})
-    fresh = json.dumps({"cluster_id": str(uuid.uuid4()), "copied_from": [known["home"], *map(str, home.originals)]})
-    file = shlex.quote(str(home.cluster_file))
     return Refused(
         f"{home.root} was copied from {known['home']}, which is not there now; served by two masters, both would take the same "
-        f"jobs and checkpoints for their own. If it was moved here and will not come back: echo {shlex.quote(moved)} > {file}. "
+        f"jobs and checkpoints for their own. If it was moved here and will not come back: {_writing(home, moved)}. "
         "If this is a copy, make it a home of its own, which only reads the other's checkpoints: "
-        f"echo {shlex.quote(fresh)} > {file}"
+        f"{_independent(home, Path(known['home']))}"
     )
 
 
 def copy_refused(home: Home, original: Path) -> Refused:
-    originals = dict.fromkeys([str(original), *map(str, home.originals)])
-    fresh = json.dumps({"cluster_id": str(uuid.uuid4()), "copied_from": list(originals)})
     return Refused(
         f"{home.root} is a copy of {original}, which is still there: a master of each would take the other's jobs for its own. "
         f"Use {original}, or move it away. To make the copy a home of its own, which knows nothing of jobs that run now and "
         f"only reads the checkpoints of {original}, give it another id: "
-        f"echo {shlex.quote(fresh)} > {shlex.quote(str(home.cluster_file))}"
+        f"{_independent(home, original)}"
     )
+
+
+def _independent(home: Home, original: Path) -> str:
+    """The command that makes a copy of ``original`` a home of its own."""
+    originals = dict.fromkeys([str(original), *map(str, home.originals)])
+    return _writing(home, json.dumps({"cluster_id": str(uuid.uuid4()), "copied_from": list(originals)}))
+
+
+def _writing(home: Home, content: str) -> str:
+    return f"echo {shlex.quote(content)} > {shlex.quote(str(home.cluster_file))}"
 
 
 def _originals(home: Home, cluster_id: str) -> list[str]:
