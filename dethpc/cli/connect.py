@@ -91,7 +91,7 @@ def _session(settings: Settings) -> Optional[Session]:
         url = canonical(settings.master) if settings.master else master_url(home_only())
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="'-m' / '--master' / DET_MASTER") from None
-    return Session(url, token(url)) if url else None
+    return Session(url, token(url), certain=not settings.master) if url else None
 
 
 def _me() -> str:

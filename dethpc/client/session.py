@@ -49,7 +49,9 @@ class Session:
     covers connecting and every wait for bytes. A call that the master cannot have acted on (no connection, or broken while sending)
     is tried again up to ``retries`` times with growing pauses; any other only if it is idempotent (GET, PUT, DELETE, or
     ``idempotent=True``). Over HTTP a ``token`` that is an OwnerToken or a run's goes over no connection whose server has not proved
-    to be the master that it is for. ``cert`` and ``cert_name``: as HttpTransport has them.
+    to be the master that it is for. ``cert`` and ``cert_name``: as HttpTransport has them. Where the address is not ``certain`` to be
+    a master's, an empty answer is believed once the server has named its version: some servers say {} to everything, which would
+    read as empty lists and as orders that were carried out.
 
     Every call raises MasterUnreachable (no answer; with a run's token also: no proof), Unauthorized (401, 403), NotFound (404),
     RunOver (410), ConfigError (the answer lists problems), Refused (other 4xx), NotSupportedYet (501), MasterError (anything else).
@@ -65,6 +67,7 @@ class Session:
         retries: int = 3,
         cert: Optional[str] = None,
         cert_name: Optional[str] = None,
+        certain: bool = True,
     ) -> None:
         if isinstance(master, (str, MasterFinder)):
             self._transport: Transport = HttpTransport(master, proved_token(token), cert=cert, cert_name=cert_name)
@@ -73,6 +76,7 @@ class Session:
         self._token = token
         self._timeout = timeout
         self._retries = retries
+        self._certain = certain
         # What the master said of itself (GET /api/v1/master), where that was asked already.
         self.about: Optional[Any] = None
 
@@ -145,6 +149,8 @@ class Session:
         found = self._decoded(body, path)
         if not isinstance(found, dict):
             raise self._no_master(path)
+        if not found and not self._certain:
+            self._make_certain()
         return found
 
     def stream(self, path: str, params: Optional[Params] = None, *, timeout: Optional[float] = None) -> Iterator[Any]:
@@ -155,11 +161,13 @@ class Session:
         """
         # Once more at most: the connection that was kept may have ended just now. Who follows a log has a patience of its own.
         answer = self._exchange(_Request("GET", path, params), _unread, min(1, self._retries))
+        empty = True
         try:
             for line in _lines(answer.chunks(timeout)):
                 if not line.strip():
                     continue
                 item = self._decoded(line, path)
+                empty = empty and not item
                 if isinstance(item, dict) and list(item) == ["error"]:
                     _fail(_http_status(item["error"]), line, self.url + path)
                 yield item["result"] if isinstance(item, dict) and list(item) == ["result"] else item
@@ -168,6 +176,8 @@ class Session:
         except BaseException:
             answer.close()
             raise
+        if empty and not self._certain:
+            self._make_certain()
 
     def chunks(self, path: str, params: Optional[Params] = None) -> Iterator[bytes]:
         """The body of an answer that is no JSON, as it arrives; one that breaks off raises."""
@@ -226,6 +236,12 @@ class Session:
             return _json.loads(text)
         except (ValueError, RecursionError):
             raise self._no_master(path) from None
+
+    def _make_certain(self) -> None:
+        self._certain = True  # before the question, whose own answer may be empty
+        self.about = self.about or self.get("/api/v1/master")
+        if not self.about.get("version"):
+            raise self._no_master("")
 
     def _no_master(self, path: str) -> MasterError:
         return MasterError(f"{self.url}{path} did not answer as a dethpc master does", 200)

@@ -574,6 +574,18 @@ def test_version_says_why_a_master_that_was_named_has_none(det: Any, master: Any
     assert done.stderr.endswith("did not answer as a dethpc master does\n")
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["experiment list", "experiment describe 1", "experiment kill 1", "experiment pause 1", "job list", "trial logs 1"],
+)
+def test_a_server_that_says_nothing_to_everything_is_no_master(det: Any, master: Any, words: str) -> None:
+    """Neither an empty list nor an order that was carried out."""
+    master.answer = lambda method, path, query, body: {}
+    done = det(*words.split(), master=master)
+    assert (done.returncode, done.stdout.strip()) == (1, "")
+    assert done.stderr == f"det: error: {master.url} did not answer as a dethpc master does\n"
+
+
 def test_version_starts_no_master(det: Any, tmp_path: Path) -> None:
     done = det("version")
     assert done.returncode == 0 and "does not run" in done.stdout
