@@ -97,11 +97,30 @@ def _answer_of_a_live_one(root: Path) -> Optional[str]:
             break
         time.sleep(0.2)
     pid = int(held["pid"])
+    if _is_unproved(url):
+        raise errors.MasterUnreachable(
+            f"the master at {url} (pid {pid}) does not know the token in {Home(root).token}: the file was changed after it "
+            "started.\nTo start one with this token: det master down; the next det command starts it. Logins and access tokens end "
+            "with the old token; nothing else is lost, and trials continue."
+        )
     go_on = f" (it is suspended: kill -CONT {pid} resumes it)" if _is_stopped(pid) else ""
     raise errors.MasterUnreachable(
         f"the master at {url} (pid {pid}) runs and does not answer{go_on}.\n"
         f"To replace it: kill -9 {pid}; the next det command starts another. Nothing is lost, and trials continue."
     )
+
+
+def _is_unproved(url: str) -> bool:
+    """Whether a server answers at ``url`` that does not know the token of this home's file."""
+    from dethpc.client import Session, token
+
+    try:
+        Session(url, token(url), timeout=5.0, retries=0).get("/api/v1/master")
+    except errors.Unauthorized:
+        return True
+    except (errors.DethpcError, ValueError):
+        pass
+    return False
 
 
 def _is_stopped(pid: int) -> bool:

@@ -49,9 +49,9 @@ class Session:
     covers connecting and every wait for bytes. A call that the master cannot have acted on (no connection, or broken while sending)
     is tried again up to ``retries`` times with growing pauses; any other only if it is idempotent (GET, PUT, DELETE, or
     ``idempotent=True``). Over HTTP a ``token`` that is an OwnerToken or a run's goes over no connection whose server has not proved
-    to be the master that it is for. ``cert`` and ``cert_name``: as HttpTransport has them. Where the address is not ``certain`` to be
-    a master's, an empty answer is believed once the server has named its version: some servers say {} to everything, which would
-    read as empty lists and as orders that were carried out.
+    to be the master that it is for. ``cert`` and ``cert_name``: as HttpTransport has them. Where the address is not ``certain`` to
+    be a master's, an empty answer is believed once the server has named its version: some servers say {} to everything, which
+    would read as empty lists and as orders that were carried out.
 
     Every call raises MasterUnreachable (no answer; with a run's token also: no proof), Unauthorized (401, 403), NotFound (404),
     RunOver (410), ConfigError (the answer lists problems), Refused (other 4xx), NotSupportedYet (501), MasterError (anything else).

@@ -114,6 +114,18 @@ def test_a_master_that_lives_and_does_not_answer_is_named_with_what_to_do(det: A
     assert det("experiment", "list").returncode == 0 and master_file(home)["pid"] == pid
 
 
+def test_a_token_file_that_was_changed_under_a_master_is_named_with_what_to_do(det: Any, home: Path) -> None:
+    det("master", "up")
+    pid, token = master_file(home)["pid"], home / "token"
+    token.write_text("another" + token.read_text())
+    done = det("experiment", "list")
+    assert done.returncode == 1
+    assert f"(pid {pid}) does not know the token in {token}: the file was changed after it started" in done.stderr
+    assert "kill" not in done.stderr and "det master down" in done.stderr
+    assert det("master", "down").returncode == 0
+    assert det("experiment", "list").returncode == 0
+
+
 def test_a_master_in_the_foreground_ends_with_ctrl_c(environment: dict[str, str], home: Path) -> None:
     process = subprocess.Popen([sys.executable, "-m", "dethpc.cli", "master", "up", "--foreground"], env=environment)
     wait_until(lambda: bool(master_file(home).get("url")))
