@@ -21,7 +21,8 @@ NOT_FOR_THIS = (
     "dethpc.core",
     "dethpc.doctor",
     "dethpc.simulator",
-    "dethpc.web",
+    "dethpc.web.app",
+    "dethpc.web.pages",
 )
 
 
