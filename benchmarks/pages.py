@@ -132,6 +132,7 @@ def in_a_browser(master: Master, asked: argparse.Namespace) -> Iterator[Row]:
         where = urlsplit(master.session.url)
         root = f"{where.scheme}://{made['host']}:{where.port}/det/"
         page.goto(f"{root}enter?code={made['code']}")
+        page.wait_for_url(f"{root}experiments")
         number = next(path for path in paths(master) if path.startswith("experiments/"))
         for path, ready in (
             (number, "#curves canvas"),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import subprocess
-from typing import Mapping
+import time
+from typing import IO, Mapping, Optional
 
 SECONDS = 20.0
 KILL_WAIT = 30.0  # Slurm's own default
+RETRY_SECONDS = 2.0
 
 
 def job_id() -> str:
@@ -36,28 +37,73 @@ def run(*words: str) -> str:
     ).stdout
 
 
-@functools.lru_cache(maxsize=1)
-def _config() -> Mapping[str, str]:
-    """Empty where Slurm does not answer, as in a container."""
-    try:
-        lines = run("scontrol", "show", "config").splitlines()
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    return {name.strip(): value.strip() for name, equals, value in (line.partition("=") for line in lines) if equals}
+class Configuration:
+    """What ``scontrol show config`` says. It is asked in the background: a controller that signals many jobs answers late, and while a
+    node waits for it, it passes no signal on and reads no output."""
+
+    def __init__(self) -> None:
+        self._known: Optional[Mapping[str, str]] = None
+        self._output: Optional[IO[bytes]] = None
+        self._content = b""
+        self._ask_at = 0.0
+
+    def look(self) -> Optional[Mapping[str, str]]:
+        """None where there is no answer yet; without one it is asked again. Empty where Slurm's commands are not to be had."""
+        if self._known is None:
+            if self._output is None and time.monotonic() >= self._ask_at:
+                self._ask()
+            if self._output is not None:
+                self._read(self._output)
+        return self._known
+
+    def _ask(self) -> None:
+        try:
+            child = subprocess.Popen(
+                ["scontrol", "show", "config"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+            )
+        except OSError:
+            self._known = {}
+            return
+        child.returncode = 0  # whoever supervises this process reaps its children
+        assert child.stdout is not None
+        self._output, self._content, self._ask_at = child.stdout, b"", time.monotonic() + RETRY_SECONDS
+        os.set_blocking(self._output.fileno(), False)
+
+    def _read(self, output: IO[bytes]) -> None:
+        try:
+            while data := os.read(output.fileno(), 1 << 16):
+                self._content += data
+        except BlockingIOError:
+            return
+        output.close()
+        self._output = None
+        lines = (line.partition("=") for line in self._content.decode(errors="replace").splitlines())
+        found = {name.strip(): value.strip() for name, equals, value in lines if equals}
+        self._known = found if "KillWait" in found else None
 
 
-def kill_wait() -> float:
-    """Seconds between TERM and KILL."""
-    found = re.match(r"\d+", _config().get("KillWait", ""))
-    return float(found[0]) if found else KILL_WAIT
+configuration = Configuration()
 
 
-def signals_this_process_alone() -> bool:
-    """Whether a signal for a step comes to its first process and not to those below it. False where nobody can tell."""
+def kill_wait() -> Optional[float]:
+    """Seconds between TERM and KILL; None as long as Slurm has not answered."""
+    known = configuration.look()
+    found = re.match(r"\d+", known.get("KillWait", "")) if known is not None else None
+    return float(found[0]) if found else None if known is None else KILL_WAIT
+
+
+def signals_this_process_alone() -> Optional[bool]:
+    """Whether a signal for a step comes to its first process and not to those below it; None as long as Slurm has not answered. False
+    where nobody can tell."""
     try:
         with open("/proc/self/cgroup", encoding="utf-8") as file:
             if "/step_" in file.read():
                 return True
     except OSError:
         pass
-    return _config().get("ProctrackType", "").endswith(("/cgroup", "/pgid"))
+    known = configuration.look()
+    return None if known is None else known.get("ProctrackType", "").endswith(("/cgroup", "/pgid"))

@@ -85,12 +85,17 @@ class Watch:
             pass  # a file system that hiccups; looked at again soon
 
     def _last_moment(self, deadline: float) -> Optional[float]:
-        """When the scheduler kills. Slurm does so some time after the TERM that it sends at the time limit, or somewhat later."""
-        if not slurm.job_id() or self._signals.term_at is None:
-            return None if slurm.job_id() else deadline
+        """When the scheduler kills; None: not known. Slurm does so some time after the TERM that it sends at the time limit, or
+        somewhat later."""
+        if not slurm.job_id():
+            return deadline
+        slurm.configuration.look()  # TERM is near: the answer is there when it comes
+        if self._signals.term_at is None:
+            return None
         if self._signals.term_at < deadline - 1:
             return None
-        return self._signals.term_at + slurm.kill_wait()
+        wait = slurm.kill_wait()
+        return None if wait is None else self._signals.term_at + wait
 
 
 class _Survivors:

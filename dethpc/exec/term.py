@@ -23,8 +23,9 @@ class Term:
         """Send it when its time has come."""
         if self._sent or self._signals.term_at is None or (self._script and not self._attempt.terminated.exists()):
             return
-        self._sent = True
-        if not slurm.signals_this_process_alone():
+        alone = slurm.signals_this_process_alone()
+        self._sent = alone is not None
+        if not alone:
             return
         targets = [self.entrypoint] if self._script else self._listening()
         if targets:

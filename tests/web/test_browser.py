@@ -103,6 +103,7 @@ class Tab:
         self.page.on("pageerror", lambda error: self.trouble.append(str(error)))
         self.page.on("request", self._requested)
         self.page.goto(link)
+        self.page.wait_for_url(self.root + "experiments")  # where the link's own page goes on by itself
 
     def _requested(self, request: Any) -> None:
         if not request.url.startswith((self.root, "data:")):

@@ -35,6 +35,7 @@ def page(served: Served, chromium: Any) -> Iterator[Any]:  # noqa: F811
     made = served.session.post("/api/v1/auth/code")
     page.root = f"{served.url}/det/".replace("127.0.0.1", made["host"])
     page.goto(f"{page.root}enter?code={made['code']}")
+    page.wait_for_url(f"{page.root}experiments")
     yield page
     context.close()
     assert trouble == []
