@@ -26,6 +26,7 @@ print("SEES", os.environ["HOOKVAR"], os.path.basename(os.getcwd()), oct(os.umask
 JOB = """#!/bin/bash
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=1
 echo "BATCH $HOOKVAR $(basename $PWD)"
 srun bash -c 'echo "STEP $SLURM_NODEID $HOOKVAR $(basename $PWD)"'
 """
@@ -55,7 +56,7 @@ def test_a_hook_on_slurm_hands_over_its_shell_or_fails_at_a_line(on_slurm: User)
     wide = {"resources": {"slots_per_trial": 2}, "slurm": {"slots_per_node": 1}}
     command = user.create(entrypoint="python3 train.py")
     workers = user.create(entrypoint=launcher, **wide)
-    script = user.create(entrypoint="job.sbatch", resources={"slots_per_trial": 2})
+    script = user.create(entrypoint="job.sbatch")
     user.write("context/startup-hook.sh", FAILS)
     failing = user.create(entrypoint="python3 train.py")
 

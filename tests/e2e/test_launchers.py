@@ -160,7 +160,7 @@ def test_what_fails_is_named_and_ends_everywhere(on_slurm: User) -> None:
     assert restarts == {"die": 1, "exit": 1, "option": 0, "hang": 0}
     for fault, reason in (
         ("die", r"rank 1 on n\d: killed by signal 9 \(SIGKILL\).*after 1 restart"),
-        ("exit", r"rank 1 on n\d: exit code 3 .*after 1 restart"),
+        ("exit", r"rank 1 on n\d: exit code 3: the last words.*after 1 restart"),
         ("option", r"unrecognized arguments: --no-such-option"),
         ("hang", r"these nodes had not joined: n\d \(node 1\)"),
     ):
