@@ -38,8 +38,8 @@ def run(*words: str) -> str:
 
 
 class Configuration:
-    """What ``scontrol show config`` says. It is asked in the background: a controller that signals many jobs answers late, and while a
-    node waits for it, it passes no signal on and reads no output."""
+    """What ``scontrol show config`` says. It is asked in the background: a controller that signals many jobs answers late, and while
+    a node waits for it, it passes no signal on and reads no output."""
 
     def __init__(self) -> None:
         self._known: Optional[Mapping[str, str]] = None
@@ -97,8 +97,8 @@ def kill_wait() -> Optional[float]:
 
 
 def signals_this_process_alone() -> Optional[bool]:
-    """Whether a signal for a step comes to its first process and not to those below it; None as long as Slurm has not answered. False
-    where nobody can tell."""
+    """Whether a signal for a step comes to its first process and not to those below it; None as long as Slurm has not answered.
+    False where nobody can tell."""
     try:
         with open("/proc/self/cgroup", encoding="utf-8") as file:
             if "/step_" in file.read():
