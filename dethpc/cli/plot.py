@@ -125,7 +125,6 @@ def of_experiment(ids: list[int], best: int, **options: Any) -> None:
                 session,
                 number,
                 sort_by="SORT_BY_BEST_VALIDATION_METRIC",
-                descending=not SearcherConfig.of(about.get("config") or {}).smaller_is_better,
                 limit=best,
             )
         )

@@ -88,7 +88,7 @@ def _print_csv(every: list[dict[str, Any]]) -> None:
 
 def _print_trial(tensorboards: Any, about: dict[str, Any]) -> None:
     from dethpc.cli.describe import WORKLOADS, advice, job, reason, used, waiting, workload_rows
-    from dethpc.cli.trial_table import best_metric
+    from dethpc.cli.trial_table import best_metric, started
 
     t, waits, last = about["trial"], about["waiting"], about["runs"][-1] if about["runs"] else {}
     output.print_fields(
@@ -108,7 +108,7 @@ def _print_trial(tensorboards: Any, about: dict[str, Any]) -> None:
             ("Steps", t.get("totalBatchesProcessed")),
             ("Best metric", output.number(best_metric(t))),
             ("Hyperparameters", output.settings(t.get("hparams"))),
-            ("Started", output.when(t.get("startTime"))),
+            ("Started", output.when(started(t))),
             ("Ended", output.when(t.get("endTime"))),
             ("Checkpoints", t.get("checkpointCount")),
             ("Starts from", t.get("warmStartCheckpointUuid")),

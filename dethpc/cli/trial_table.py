@@ -41,20 +41,18 @@ def found_trials(
     """The trials that a list is to show, in its order, and what is left to do for the table. ``about``: the master's answer for
     the experiment."""
     experiment_id = int(about["experiment"]["id"])
-    searcher = SearcherConfig.of(about.get("config") or {})
     word, backwards = wanted.sort.removeprefix("-").lower(), wanted.sort.startswith("-")
     by = "metric" if best is not None else word or "id"
     if by not in _SORTS:
         found = list(experiments.trials(session, experiment_id, states=states))
         found = tables.in_order(trial_table(about, found), wanted.sort)
         return found[offset:][: limit or None], wanted._replace(sort="")
-    descending = (by == "metric" and not searcher.smaller_is_better) != backwards  # metric: the best first
     found = list(
         experiments.trials(
             session,
             experiment_id,
             sort_by=_SORTS[by],
-            descending=descending,
+            descending=backwards,
             limit=best or limit,
             offset=offset,
             states=states,
@@ -100,6 +98,11 @@ def trial_table(about: Json, trials: Sequence[Json], *, more: str = "") -> table
     )
 
 
+def started(trial: Json) -> Optional[str]:
+    """None for a trial that has never run: on the wire it begins when it is created."""
+    return trial.get("startTime") if trial.get("wallClockTime") else None
+
+
 def trial_columns(metric: Optional[str], trials: Sequence[Json], hyperparameters: Json) -> list[tables.Column]:
     """A terminal shows the hyperparameters that are searched or differ; a pipe has them all."""
     settings = {trial["id"]: output.flat(trial.get("hparams")) for trial in trials}
@@ -113,8 +116,8 @@ def trial_columns(metric: Optional[str], trials: Sequence[Json], hyperparameters
         tables.Column("Restarts", "restarts", _SOME, rank=4),
         *([tables.Column("Curve", "curve", rank=5, pipe=False)] if any("curve" in trial for trial in trials) else []),
         *(_setting(name, settings, name in varying) for name in names),
-        tables.Column("Took", "wallClockTime", tables.DURATION, rank=3, pipe=False),
-        tables.Column("Started", "startTime", tables.AGE, rank=6),
+        tables.Column("Took", lambda trial: trial.get("wallClockTime") or None, tables.DURATION, rank=3, pipe=False),
+        tables.Column("Started", started, tables.AGE, rank=6),
         tables.Column("Ended", "endTime", tables.AGE, terminal=False),
         tables.Column("Held slots", "heldSlots", tables.COUNT, terminal=False, pipe=False),
         tables.Column("Reason", "reason", _NEWS, rank=1, least=16),

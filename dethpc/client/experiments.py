@@ -163,8 +163,8 @@ def trials(
     limit: int = 0,
     states: Sequence[str] = (),
 ) -> Iterator[Json]:
-    """The trials in order, page by page. ``limit`` 0: all. ``SORT_BY_BEST_VALIDATION_METRIC`` sorts by the searcher's metric.
-    ``states``: only those in one of them."""
+    """The trials in order, page by page. ``limit`` 0: all. ``SORT_BY_BEST_VALIDATION_METRIC`` sorts by the searcher's metric:
+    ascending is the best first, whatever is better for it. ``states``: only those in one of them."""
     got = 0
     while True:
         want = min(_PAGE, limit - got) if limit else _PAGE

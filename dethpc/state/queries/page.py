@@ -74,9 +74,11 @@ def cut(
     order: Order,
     begin: int,
     page: Page,
+    larger_first: bool = False,
 ) -> list[Fact]:
-    """A sorted page; rows without a value come last either way. Only ids are sorted, and only the page's rows are read."""
-    ids = cut_ids(connection, where, key, id, order, begin, page)
+    """A sorted page; rows without a value come last either way. Only ids are sorted, and only the page's rows are read.
+    ``larger_first``: what ascending means for the key."""
+    ids = cut_ids(connection, where, key, id, order, begin, page, larger_first)
     found = {getattr(item, id.key or ""): item for item in having(connection, fact, id, ids)}
     return [found[one] for one in ids]
 
@@ -89,11 +91,12 @@ def cut_ids(
     order: Order,
     begin: int,
     page: Page,
+    larger_first: bool = False,
 ) -> list[Any]:
     """The ids of a sorted page."""
     if page.limit == 0:
         return []
-    by = key.desc() if order.descending else key.asc()
+    by = key.desc() if order.descending != larger_first else key.asc()
     tie = id.desc() if order.descending else id.asc()
     keys = [tie] if key is id else [by.nulls_last(), tie]
     return list(connection.scalars(select(id).where(*where).order_by(*keys).offset(begin).limit(page.limit)))

@@ -166,6 +166,9 @@ TRIAL_KEYS: Mapping[str, ColumnElement[Any]] = {
 }
 """Keys that ``trials`` sorts by."""
 
+_BY_METRIC = ("best_validation_metric", "latest_validation_metric")
+"""Ascending is the best first, whatever is better for the metric: as Determined's master has it, whose columns are signed."""
+
 
 def list_trials(
     connection: Connection, experiment_id: int, states: frozenset[str], order: Order, page: Page
@@ -177,7 +180,10 @@ def list_trials(
     total = total_of(connection, Trial, where) if states else number_of_trials(connection, experiment_id)
     begin = page.begin(total)
     key = sort_key(TRIAL_KEYS, order)
-    return cut(connection, Trial, where, key, _trial.id, order, begin, page), total, begin
+    larger_first = order.key in _BY_METRIC and not connection.scalar(
+        select(_experiment.smaller_is_better).where(_experiment.id == experiment_id)
+    )
+    return cut(connection, Trial, where, key, _trial.id, order, begin, page, larger_first), total, begin
 
 
 def number_of_trials(connection: Connection, experiment_id: int) -> int:

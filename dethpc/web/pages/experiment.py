@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dethpc.client import experiments
+from dethpc.domain.trial_config import SearcherConfig
 from dethpc.errors import NotFound, Refused
 from dethpc.web import listed, show
 from dethpc.web.asked import Answer, Asked, Goto, Page
@@ -49,10 +50,19 @@ def _curves(asked: Asked, experiment: dict[str, Any]) -> dict[str, Any]:
     for group, name in names[:MOST_METRICS]:
         groups.setdefault(group, []).append(name)
     wanted = asked.query.get("metric", "")
-    usual = ("validation", experiment["searcherMetric"])
+    searched = ("validation", experiment["searcherMetric"])
+    usual = searched if searched in names or not names else names[0]
     group, name = next((each for each in names if ".".join(each) == wanted), usual)
     most = next((many for many in MANY if asked.query.get("most") == str(many)), MANY[0])
-    return {"group": group, "name": name, "groups": groups, "most": most, "many": MANY, "pins": pins(asked)}
+    return {
+        "group": group,
+        "name": name,
+        "groups": groups,
+        "most": most,
+        "many": MANY,
+        "pins": pins(asked),
+        "unreported": bool(names) and searched not in names,
+    }
 
 
 MANY = (20, 50, 100, 200)
@@ -118,9 +128,12 @@ def about(asked: Asked, tab: str = "") -> dict[str, Any]:
     answer = experiments.get(asked.session, asked.number("experiment"))
     found = answer["experiment"]
     state = show.plain_state(found["state"])
+    wrong = experiments.trials(asked.session, found["id"], states=["STATE_ERROR"], limit=1) if state == "ERROR" else ()
     return {
         "experiment": found,
+        "failed": next(iter(wrong), None),
         "config": answer["config"],
+        "larger_is_better": not SearcherConfig.of(answer["config"] or {}).smaller_is_better,
         "tabs": TABS,
         "tab": tab or asked.parts.get("tab", "overview"),
         "ended": state in show.ENDED,

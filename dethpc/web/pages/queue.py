@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from dethpc.client import cluster, jobs
@@ -16,8 +17,9 @@ def listing(asked: Asked) -> Answer:
         (p["name"] for p in pools if p.get("defaultComputePool")), names[0] if names else ""
     )
     waiting = jobs.waiting(asked.session)
-    found = jobs.listing(asked.session, pool) if pool in names else []
-    return Page("queue.html", {"pools": names, "pool": pool, "jobs": found, "waiting": waiting}, live="experiments")
+    found, order = jobs.queue(asked.session, pool) if pool in names else ([], "")
+    shown = {"pools": names, "pool": pool, "jobs": found, "order": order, "waiting": waiting}
+    return Page("queue.html", shown, live="experiments")
 
 
 def act(asked: Asked) -> Answer:
@@ -34,7 +36,7 @@ def act(asked: Asked) -> Answer:
     elif action == "priority":
         change["priority"] = _number(asked.form.get("priority", ""), "a priority", 1, 99)
     elif action == "weight":
-        change["weight"] = _number(asked.form.get("weight", ""), "a weight", 1, 10**6)
+        change["weight"] = _weight(asked.form.get("weight", ""))
     elif action == "pool":
         change["resourcePool"] = asked.form.get("pool", "")
     else:
@@ -62,3 +64,13 @@ def _number(text: str, what: str, least: int, most: int) -> int:
     if not text.isdecimal() or not least <= int(text[:12]) <= most:
         raise Refused(f"{text!r} is not {what}; allowed: {least} to {most}")
     return int(text)
+
+
+def _weight(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 < (weight := float(text)) <= MOST_WEIGHT:
+            return weight
+    raise Refused(f"{text!r} is not a weight: give a number above 0, {MOST_WEIGHT:,} at most")
+
+
+MOST_WEIGHT = 10**6

@@ -51,6 +51,27 @@ def test_order_states_and_pages_of_the_list(served: Served) -> None:
     )
 
 
+@pytest.mark.parametrize("smaller", [True, False])
+def test_ascending_by_the_searchers_metric_is_the_best_first_whatever_is_better(served: Served, smaller: bool) -> None:
+    """As Determined's master has it; those without a value come last either way."""
+    values: dict[int, tuple[float | None, float | None]] = {
+        1: (0.2, 0.9),
+        2: (0.9, 0.1),
+        3: (None, None),
+        4: (0.5, 0.5),
+    }
+    served.put([experiment(1, smaller_is_better=smaller)])
+    served.put([trial(id, best_validation=best, latest_validation=last) for id, (best, last) in values.items()])
+
+    def listed(key: str, order: str) -> list[int]:
+        params = {"sortBy": f"SORT_BY_{key}_VALIDATION_METRIC", "orderBy": f"ORDER_BY_{order}"}
+        return [item["id"] for item in served.session.get("/api/v1/experiments/1/trials", params=params)["trials"]]
+
+    best, latest = ([1, 4, 2], [2, 4, 1]) if smaller else ([2, 4, 1], [1, 4, 2])
+    assert listed("BEST", "ASC") == [*best, 3] and listed("BEST", "DESC") == [*best[::-1], 3]
+    assert listed("LATEST", "ASC") == [*latest, 3] and listed("LATEST", "DESC") == [*latest[::-1], 3]
+
+
 def test_one_trial_says_what_is_best_and_latest(served: Served) -> None:
     served.put([experiment(1), *trained(trial(2))])
     got = served.session.get("/api/v1/trials/2")["trial"]

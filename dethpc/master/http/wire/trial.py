@@ -114,7 +114,7 @@ class Trial(Wire):
             restarts=fact.restarts,
             start_time=time(begin),
             end_time=time_or_none(fact.ended_at),
-            wall_clock_time=max((fact.ended_at or clock.time()) - begin, 0.0),
+            wall_clock_time=max((fact.ended_at or clock.time()) - begin, 0.0) if fact.started_at else 0.0,
             total_batches_processed=fact.steps_completed,
             best_validation=MetricsWorkload.of(figures.best) if figures.best else None,
             latest_validation=MetricsWorkload.of(figures.latest) if figures.latest else None,
