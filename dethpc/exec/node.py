@@ -449,7 +449,37 @@ def command(entrypoint: Union[str, Sequence[str]], slots: int = 0) -> list[str]:
         if slots > 1:
             return ["python3", "-m", "dethpc.launch.autohorovod", "--trial", trial]
         return ["python3", "-m", "dethpc.exec.harness", trial]
-    return ["/bin/sh", "-c", entrypoint]
+    return ["/bin/sh", "-c", f"exec {entrypoint}" if _is_one_program(entrypoint) else entrypoint]
+
+
+_NO_PROGRAMS = frozenset(
+    "! . : [ [[ { } alias bg break case cd command continue do done echo elif else esac eval exec exit export false fg fi for "
+    "function getopts hash if in jobs kill let local printf pwd read readonly return select set shift source test then time times "
+    "trap true type typeset ulimit umask unalias unset until wait while".split()
+)
+_REDIRECTIONS = frozenset(("<", ">", ">>", ">&", "<&", ">|"))
+
+
+def _is_one_program(entrypoint: str) -> bool:
+    """Whether the shell has nothing to do but to start one program, which can then take its place, as some shells let it by
+    themselves: a TERM for all processes would end the shell, and what it had still to do would be taken for not done."""
+    words = shlex.shlex(entrypoint.strip(), posix=True, punctuation_chars=True)
+    words.commenters, words.whitespace_split = "", True
+    try:
+        found = list(words)
+    except ValueError:  # an open quote, which the shell complains of
+        return False
+    if (
+        "\n" in entrypoint.strip()
+        or not found
+        or found[0] in _NO_PROGRAMS
+        or set(found[0]) & set("=$")
+        or "`" in entrypoint
+    ):
+        return False
+    return not any(
+        word.startswith("#") or (set(word) <= set("();<>|&") and word not in _REDIRECTIONS) for word in found
+    )
 
 
 def interpreted(directory: str, script: BatchScript) -> list[str]:

@@ -38,8 +38,8 @@ def run(*words: str) -> str:
 
 
 class Configuration:
-    """What ``scontrol show config`` says. It is asked in the background: a controller that signals many jobs answers late, and while
-    a node waits for it, it passes no signal on and reads no output."""
+    """What ``scontrol show config`` says. It is asked in the background: a controller that signals many jobs answers late, and
+    while a node waits for it, it passes no signal on and reads no output."""
 
     def __init__(self) -> None:
         self._known: Optional[Mapping[str, str]] = None

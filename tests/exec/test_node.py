@@ -157,6 +157,29 @@ def test_on_several_nodes_user_code_sees_what_a_task_of_srun_sees_but_not_its_re
     }
 
 
+@pytest.mark.parametrize(
+    ("entrypoint", "replaced"),
+    [
+        ("python3 train.py --lr 0.1", True),
+        ("python3 train.py --name 'a; b' > log 2>&1", True),
+        ("bash wrapper.sh", True),
+        ("exit 7", False),
+        ("cd inner && python3 train.py", False),
+        ("python3 train.py; echo over", False),
+        ("python3 train.py | tee log", False),
+        ("python3 train.py &", False),
+        ("LR=1 python3 train.py", False),
+        ("$PROGRAM train.py", False),
+        ("python3 $(which train.py)", False),
+        ("python3 train.py\necho over", False),
+        ("python3 'open", False),
+    ],
+)
+def test_a_program_takes_the_place_of_a_shell_that_has_nothing_else_to_do(entrypoint: str, replaced: bool) -> None:
+    """Some shells let it by themselves, others do not: the end of the program is then that of the entrypoint."""
+    assert node.command(entrypoint) == ["/bin/sh", "-c", f"exec {entrypoint}" if replaced else entrypoint]
+
+
 def test_a_string_goes_through_a_shell(run) -> None:
     code, end = run.run('A=3; test $A = 3 && echo "it\'s $A" && exit 4')
     assert (code, end["exit_code"], end["message"], run.text().split("\n")[0]) == (4, 4, "exit code 4", "it's 3")
