@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
-from typing import List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 STARTUP_HOOK = "startup-hook.sh"
 """The script of the context directory that every node runs before the entrypoint."""
@@ -126,3 +127,82 @@ def named_script(entrypoint: Union[str, Sequence[str]]) -> str:
         if word.endswith((".py", ".sh")) and not word.startswith(("-", "/")) and "=" not in word:
             return word[2:] if word.startswith("./") else word
     return ""
+
+
+_REFERENCE = re.compile(r"\{(?:(?P<all>hparams\.\.\.)|(?P<name>[^{}\s]+))\}")
+
+
+def filled(entrypoint: Union[str, Sequence[str]], hparams: Mapping[str, Any]) -> Union[str, List[str]]:
+    """``entrypoint`` with ``{name}`` replaced by the value of that hyperparameter, nested ones by dots (``{optimizer.lr}``), and
+    ``{hparams...}`` by all of them as flags. What no hyperparameter is called, and ``${name}``, stays as it is typed.
+
+    In a string a value is one word for the shell whatever it holds, also inside of quotes; in a list it is put in as it is. A text
+    is put in as it is, anything else as JSON. As flags: ``--optimizer.lr 0.1``; true is the flag alone, false and null leave it
+    out, and a list is several words (``--layers 64 32``).
+    """
+    values = _by_path(hparams)
+    if isinstance(entrypoint, str):
+        return _filled_line(entrypoint, values, hparams)
+    words: List[str] = []
+    for word in entrypoint:
+        if word == "{hparams...}":
+            words += _flags(hparams)
+        else:
+            words.append(_filled_line(word, values, hparams, shell=False))
+    return words
+
+
+def _filled_line(text: str, values: Mapping[str, Any], hparams: Mapping[str, Any], shell: bool = True) -> str:
+    result, at, quote = [], 0, ""
+    while at < len(text):
+        found = None if text[at] != "{" or text[at - 1 : at] == "$" else _REFERENCE.match(text, at)
+        if found and found["all"] and (shell or not found["name"]):
+            words = _flags(hparams)
+            result.append(" ".join(shlex.quote(word) if shell and not quote else word for word in words))
+            at = found.end()
+        elif found and found["name"] in values:
+            value = _text(values[found["name"]])
+            result.append(_quoted(value, quote) if shell else value)
+            at = found.end()
+        else:
+            char = text[at]
+            if shell and char == "\\" and quote != "'":
+                result.append(text[at : at + 2])
+                at += 2
+                continue
+            if shell and char in "'\"" and quote in ("", char):
+                quote = "" if quote else char
+            result.append(char)
+            at += 1
+    return "".join(result)
+
+
+def _quoted(value: str, quote: str) -> str:
+    """``value`` for a place that is inside of ``quote``."""
+    if quote == "'":
+        return value.replace("'", "'\"'\"'")
+    return re.sub(r'([\\"$`])', r"\\\1", value) if quote else shlex.quote(value)
+
+
+def _by_path(hparams: Mapping[str, Any], above: str = "") -> Dict[str, Any]:
+    found: Dict[str, Any] = {}
+    for name, value in hparams.items():
+        found[f"{above}{name}"] = value
+        if isinstance(value, Mapping):
+            found.update(_by_path(value, f"{above}{name}."))
+    return found
+
+
+def _flags(hparams: Mapping[str, Any]) -> List[str]:
+    words: List[str] = []
+    for name, value in _by_path(hparams).items():
+        if isinstance(value, Mapping) or value is None or value is False:
+            continue
+        words.append(f"--{name}")
+        if value is not True:
+            words += [_text(each) for each in value] if isinstance(value, (list, tuple)) else [_text(value)]
+    return words
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

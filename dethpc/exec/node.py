@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence, Un
 
 from dethpc import storage
 from dethpc.domain import workdir
-from dethpc.domain.entrypoint import BatchScript, batch_script, is_trial_class
+from dethpc.domain.entrypoint import BatchScript, batch_script, filled, is_trial_class
 from dethpc.domain.ids import AttemptId, scratch_name
 from dethpc.domain.reports import ReportKind
 from dethpc.domain.secrets import hide
@@ -110,11 +110,12 @@ def _nothing_to_do() -> int:
 
 
 def read_spec(run_dir: RunDir) -> Spec:
-    """Raises: RunDirError when there is none or it is damaged."""
+    """With the trial's hyperparameters in its entrypoint. Raises: RunDirError when there is none or it is damaged."""
     obj = read_json(run_dir.spec)
     if obj is None:
         raise RunDirError(f"{run_dir.spec} is missing")
-    return Spec.from_json(obj)
+    spec = Spec.from_json(obj)
+    return spec._replace(entrypoint=filled(spec.entrypoint, spec.hparams))
 
 
 def rendezvous_timeout(spec: Spec) -> float:
@@ -309,7 +310,7 @@ class _Node:
         if unfit := self._storage_is_unfit(self._spec.storage_worked or meeting.resume.checkpoint is not None):
             return unfit
         if self._script is None:
-            argv = command(self._spec.entrypoint, self._spec.slots)
+            argv = command(self._spec.entrypoint, self._spec.slots, env)
         else:
             argv = interpreted(self._directory, self._script)
             if "SLURM_JOB_NAME" in env and "SLURM_JOB_NAME" not in self._spec.environment:
@@ -439,7 +440,9 @@ class _Node:
         return NodeResult(phase, 1, None, message, list(self._log.tail), self._place.rank)
 
 
-def command(entrypoint: Union[str, Sequence[str]], slots: int = 0) -> list[str]:
+def command(
+    entrypoint: Union[str, Sequence[str]], slots: int = 0, env: Optional[Mapping[str, str]] = None
+) -> list[str]:
     """The argument vector of an entrypoint: a string goes through a shell, and the legacy ``module:Class`` to the harness, by
     Horovod, or torchrun where that is not installed, where there are several slots."""
     if not isinstance(entrypoint, str):
@@ -449,7 +452,7 @@ def command(entrypoint: Union[str, Sequence[str]], slots: int = 0) -> list[str]:
         if slots > 1:
             return ["python3", "-m", "dethpc.launch.autohorovod", "--trial", trial]
         return ["python3", "-m", "dethpc.exec.harness", trial]
-    return ["/bin/sh", "-c", f"exec {entrypoint}" if _is_one_program(entrypoint) else entrypoint]
+    return ["/bin/sh", "-c", f"exec {entrypoint}" if _is_one_program(entrypoint, env or {}) else entrypoint]
 
 
 _NO_PROGRAMS = frozenset(
@@ -460,7 +463,7 @@ _NO_PROGRAMS = frozenset(
 _REDIRECTIONS = frozenset(("<", ">", ">>", ">&", "<&", ">|"))
 
 
-def _is_one_program(entrypoint: str) -> bool:
+def _is_one_program(entrypoint: str, env: Mapping[str, str]) -> bool:
     """Whether the shell has nothing to do but to start one program, which can then take its place, as some shells let it by
     themselves: a TERM for all processes would end the shell, and what it had still to do would be taken for not done."""
     words = shlex.shlex(entrypoint.strip(), posix=True, punctuation_chars=True)
@@ -474,6 +477,7 @@ def _is_one_program(entrypoint: str) -> bool:
         or not found
         or found[0] in _NO_PROGRAMS
         or set(found[0]) & set("=$")
+        or f"BASH_FUNC_{found[0]}%%" in env  # a function that a hook or the user's shell exports
         or "`" in entrypoint
     ):
         return False

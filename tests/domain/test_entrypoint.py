@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dethpc.domain.entrypoint import by_module, is_trial_class, named_script, trains_a_trial_class
+from dethpc.domain.entrypoint import by_module, filled, is_trial_class, named_script, trains_a_trial_class
 from dethpc.exec import harness
 
 
@@ -80,3 +83,58 @@ def test_a_trial_class_is_found_by_its_module_and_by_its_file(
     for name in ("pkg", "pkg.of_trial"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     assert harness.load(spec).__qualname__ == "T.Inner"
+
+
+HPARAMS = {
+    "lr": 0.1,
+    "tiny": 1e-05,
+    "name": 'it\'s a "b" $HOME `x`; rm',
+    "optimizer": {"momentum": 0.9, "nesterov": True},
+    "layers": [64, 32],
+    "amp": False,
+    "warm": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("typed", "becomes"),
+    [
+        ("python3 train.py --lr {lr}", "python3 train.py --lr 0.1"),
+        ("python3 train.py --lr={tiny} -m {optimizer.momentum}", "python3 train.py --lr=1e-05 -m 0.9"),
+        ("python3 train.py --nesterov {optimizer.nesterov} {layers}", "python3 train.py --nesterov true '[64, 32]'"),
+        (
+            "python3 train.py --lr ${lr} {unknown} {} {lr,x} {{lr}}",
+            "python3 train.py --lr ${lr} {unknown} {} {lr,x} {0.1}",
+        ),
+        ("for i in {1..3}; do awk '{print $1}' f; done", "for i in {1..3}; do awk '{print $1}' f; done"),
+        ("find . -exec rm {} \\;", "find . -exec rm {} \\;"),
+        (
+            "python3 train.py {hparams...}",
+            "python3 train.py --lr 0.1 --tiny 1e-05 --name 'it'\"'\"'s a \"b\" $HOME `x`; rm' --optimizer.momentum 0.9 "
+            "--optimizer.nesterov --layers 64 32",
+        ),
+    ],
+)
+def test_hyperparameters_are_put_in_by_name_and_nothing_else_changes(typed: str, becomes: str) -> None:
+    assert filled(typed, HPARAMS) == becomes
+
+
+@pytest.mark.parametrize("typed", ["{name}", "'{name}'", '"{name}"', "a\\'{name}\"{name}\"'{name}'"])
+def test_a_value_is_one_word_for_the_shell_whatever_it_holds(typed: str) -> None:
+    line = filled(f"printf '%s\\0' {typed}", HPARAMS)
+    printed = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=True).stdout  # type: ignore[list-item]
+    value = HPARAMS["name"]
+    assert printed == (f"a'{value}{value}{value}\0" if typed.startswith("a") else f"{value}\0")
+
+
+@given(text=st.text(alphabet="abc {}$'\"\\.;", max_size=30))
+def test_what_names_no_hyperparameter_stays_as_it_is_typed(text: str) -> None:
+    assert filled(text, {"other": 1}) == text
+    assert filled([text], {"other": 1}) == [text]
+
+
+def test_in_a_list_values_are_put_in_without_quotes() -> None:
+    words = ["python3", "train.py", "--name={name}", "{hparams...}"]
+    assert filled(words, {"name": "a b", "on": True}) == [
+        "python3", "train.py", "--name=a b", "--name", "a b", "--on",
+    ]  # fmt: skip

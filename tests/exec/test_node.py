@@ -178,6 +178,8 @@ def test_on_several_nodes_user_code_sees_what_a_task_of_srun_sees_but_not_its_re
 def test_a_program_takes_the_place_of_a_shell_that_has_nothing_else_to_do(entrypoint: str, replaced: bool) -> None:
     """Some shells let it by themselves, others do not: the end of the program is then that of the entrypoint."""
     assert node.command(entrypoint) == ["/bin/sh", "-c", f"exec {entrypoint}" if replaced else entrypoint]
+    exported = {"BASH_FUNC_python3%%": "() { command python3 }", "BASH_FUNC_bash%%": "() { :; }"}
+    assert node.command(entrypoint, 0, exported) == ["/bin/sh", "-c", entrypoint]
 
 
 def test_a_string_goes_through_a_shell(run) -> None:

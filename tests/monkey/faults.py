@@ -405,7 +405,7 @@ def run_deleted(world: World) -> Done:
     own = [pid for pid in trainings(world) if any(f"DET_ALLOCATION_ID={run}." in each for each in environment(pid))]
     send(own, signal.SIGSTOP)  # so that what is deleted is known
     for attempt in (path / "attempts").iterdir():
-        reports, _ = journal.read(attempt / "journal.jsonl")
+        reports = journal.read_remains(attempt / "journal.jsonl").reports  # whatever else was damaged before
         world.reports += [Damaged(run, int(attempt.name), report) for report in reports]
     world.damaged.add(path)
     shutil.rmtree(path, ignore_errors=True)
