@@ -243,11 +243,14 @@ def _words(warning: str) -> str:
 
 
 def check_script(entrypoint: Union[str, list[str]], paths: Sequence[str], context_dir: Optional[Path]) -> None:
-    """Raises ConfigError when the script that the entrypoint runs is not among the ``paths`` that are sent along: it would only
-    be missed on a node. A startup hook may bring it."""
+    """Raises ConfigError when the script that the entrypoint runs, or the module of its trial class, is not among the ``paths``
+    that are sent along: it would only be missed on a node. A startup hook may bring it."""
     from dethpc.config.wording import did_you_mean
-    from dethpc.domain.entrypoint import STARTUP_HOOK, named_script
+    from dethpc.domain.entrypoint import STARTUP_HOOK, named_module, named_script
 
+    if module := named_module(entrypoint):
+        _check_module(module, paths, context_dir)
+        return
     words = isinstance(entrypoint, (str, list)) and all(isinstance(word, str) for word in entrypoint)
     script = os.path.normpath((named_script(entrypoint) if words else "") or ".")
     if script == "." or script.startswith("..") or script in paths or STARTUP_HOOK in paths:
@@ -261,6 +264,29 @@ def check_script(entrypoint: Union[str, list[str]], paths: Sequence[str], contex
     scripts = [path for path in paths if os.path.splitext(path)[1] == os.path.splitext(script)[1]]
     hint = did_you_mean(script, scripts, alike=0.75)  # the ending alone makes names alike
     raise errors.ConfigError([errors.Problem("entrypoint", found, allowed, hint)])
+
+
+def _check_module(module: str, paths: Sequence[str], context_dir: Optional[Path]) -> None:
+    """Raises ConfigError. A module may also be installed where it trains: it is missed only if this Python is the one that trains,
+    and has none of that name."""
+    import importlib.util
+    import shutil
+
+    from dethpc.config.wording import did_you_mean
+    from dethpc.domain.entrypoint import STARTUP_HOOK
+
+    file, top = module.replace(".", "/"), module.partition(".")[0]
+    # Below another folder it may be reached by PYTHONPATH.
+    if STARTUP_HOOK in paths or any(f"/{path}".endswith(f"/{file}.py") or f"/{file}/" in f"/{path}" for path in paths):
+        return
+    sent = any(path == f"{top}.py" or path.startswith(f"{top}/") for path in paths)
+    another_python = os.path.dirname(shutil.which("python3") or "") != os.path.dirname(sys.executable)
+    if not sent and (another_python or importlib.util.find_spec(top) is not None):
+        return
+    hint = did_you_mean(f"{file}.py", [path for path in paths if path.endswith(".py")], alike=0.75)
+    where = "among the files that are sent; name its directory: det experiment create CONFIG CONTEXT_DIR"
+    allowed = where if context_dir is None else f"a module among the {len(paths)} files of {context_dir}"
+    raise errors.ConfigError([errors.Problem("entrypoint", f"{file}.py, which is not sent", allowed, hint)])
 
 
 def packed(context_dir: Optional[Path], includes: Sequence[Path]) -> list[Json]:

@@ -60,6 +60,17 @@ def by_module(spec: str) -> str:
     return path.replace("/", ".") + colon + name
 
 
+def named_module(entrypoint: object) -> str:
+    """The module of the trial class that the entrypoint names; "" where it names none."""
+    if not trains_a_trial_class(entrypoint):
+        return ""
+    words = entrypoint.split() if isinstance(entrypoint, str) else [str(word) for word in entrypoint]  # type: ignore[attr-defined]
+    for before, word in zip(["", *words], words):
+        if before == "--trial" or word.startswith("--trial="):
+            return by_module(word.partition("=")[2] or word).partition(":")[0]
+    return by_module(words[-1]).partition(":")[0]
+
+
 def trains_a_trial_class(entrypoint: object) -> bool:
     """Whether the entrypoint names a trial class: alone or for a launcher, inside another command, ``--trial`` before it or not."""
     words: list[str] = []
@@ -81,13 +92,15 @@ _LAUNCHING = re.compile(
     r"(?:dethpc|determined)\.launch\.\w+|torch\.distributed\.(?:run|launch)|accelerate\.commands\.launch"
 )
 _OF_A_SHELL = frozenset("|&;<>()$`*?[#~!{\n")
+_REFERENCE = re.compile(r"\{(?:(?P<all>hparams\.\.\.)|(?P<name>[^{}\s]+))\}")
+"""What ``filled`` may replace."""
 
 
 def program(entrypoint: Union[str, Sequence[str]]) -> List[str]:
     """The words of an entrypoint that runs a file of the context directory (``./job.sh ARGS``, ``job.sh ARGS``): its path, relative
     to that directory, and its arguments. Empty where a shell would do more than to split it into words."""
     if isinstance(entrypoint, str):
-        if _OF_A_SHELL & set(entrypoint):
+        if _OF_A_SHELL & set(_REFERENCE.sub("", entrypoint)):
             return []
         try:
             words = shlex.split(entrypoint)
@@ -107,7 +120,7 @@ def named_script(entrypoint: Union[str, Sequence[str]]) -> str:
     shell would do more with than to split it into words, another directory and a module (``-m``) may be anywhere.
     """
     if isinstance(entrypoint, str):
-        if _OF_A_SHELL & set(entrypoint):
+        if _OF_A_SHELL & set(_REFERENCE.sub("", entrypoint)):
             return ""
         try:
             words = shlex.split(entrypoint)
@@ -127,9 +140,6 @@ def named_script(entrypoint: Union[str, Sequence[str]]) -> str:
         if word.endswith((".py", ".sh")) and not word.startswith(("-", "/")) and "=" not in word:
             return word[2:] if word.startswith("./") else word
     return ""
-
-
-_REFERENCE = re.compile(r"\{(?:(?P<all>hparams\.\.\.)|(?P<name>[^{}\s]+))\}")
 
 
 def filled(entrypoint: Union[str, Sequence[str]], hparams: Mapping[str, Any]) -> Union[str, List[str]]:

@@ -203,6 +203,26 @@ def test_a_wrong_command_line_is_told_before_anything_else(
     assert done.returncode == 2 and master.asked == []
 
 
+@pytest.mark.parametrize(
+    "entrypoint",
+    ["modle_def:Trial", "python3 -m determined.launch.torch_distributed --trial modle_def:Trial", "pkg.missing:Trial"],
+)
+def test_a_trial_class_whose_module_is_not_sent_along_is_told_before_anything_is_sent(
+    det: Any, master: Any, folder: Path, entrypoint: str
+) -> None:
+    (folder / "code" / "model_def.py").write_text("class Trial: ...\n")
+    (folder / "code" / "pkg").mkdir()
+    (folder / "code" / "pkg" / "inner.py").write_text("class Trial: ...\n")
+    (folder / "config.yaml").write_text(CONFIG.replace("python3 train.py", entrypoint))
+    done = det("experiment", "create", "config.yaml", "code", master=master)
+    assert (done.returncode, master.asked) == (1, []), done.stderr
+    assert "missing.py, which is not sent" in done.stderr or "did you mean 'model_def.py'?" in done.stderr
+    for right in ("model_def:Trial", "pkg.inner:Trial", "json.decoder:JSONDecoder"):  # the last one is installed
+        (folder / "config.yaml").write_text(CONFIG.replace("python3 train.py", right))
+        done = det("experiment", "create", "config.yaml", "code", master=master)
+        assert done.returncode == 0, done.stderr
+
+
 def test_a_script_that_is_not_sent_along_is_told_before_anything_is_sent(det: Any, master: Any, folder: Path) -> None:
     (folder / "config.yaml").write_text(CONFIG.replace("train.py", "trian.py"))
     for more in ((), ("--local", "--test-mode")):
@@ -210,6 +230,9 @@ def test_a_script_that_is_not_sent_along_is_told_before_anything_is_sent(det: An
         assert (done.returncode, master.asked) == (1, [])
         assert "config.yaml:2: entrypoint: found trian.py, which is not sent; allowed: one of the" in done.stderr
         assert "did you mean 'train.py'?" in done.stderr
+    (folder / "config.yaml").write_text(CONFIG.replace("train.py", "trian.py --lr {lr}"))
+    done = det("experiment", "create", "config.yaml", "code", master=master)
+    assert done.returncode == 1 and "did you mean 'train.py'?" in done.stderr, "braces hide nothing"
     (folder / "code" / "bin.yaml").write_text("")
     (folder / "code" / "data.py").write_text("")
     (folder / "config.yaml").write_text(CONFIG.replace("train.py", "main.py"))
