@@ -247,7 +247,7 @@ def test_a_tab_that_nobody_sees_holds_no_connection(user: User, tab: Tab) -> Non
         "Object.defineProperty(document, 'hidden', { get: () => Boolean(window.unseen) });"
     )
     page = tab.goto("experiments/1")
-    page.wait_for_function("opened.length === 1 && opened[0].readyState === 1")
+    page.wait_for_function("() => opened.length === 1 && opened[0].readyState === 1")
     page.evaluate("unseen = true; document.dispatchEvent(new Event('visibilitychange'))")
     assert page.evaluate("opened.every((each) => each.readyState === 2)")
     rename(user, "<i>unseen</i>")
@@ -298,7 +298,7 @@ def test_the_keyboard_reaches_everything(tab: Tab) -> None:
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile(r"/experiments/\d+$"))
     page.keyboard.press("e")
-    page.wait_for_function("document.activeElement.name === 'notes'")
+    page.wait_for_function("() => document.activeElement.name === 'notes'")
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("g")
     page.keyboard.press("q")

@@ -102,8 +102,10 @@ def test_the_newest_line_of_a_log_is_in_sight_and_the_page_has_one_scrollbar(
     """720 pixels are the window of 1440 at 200 %."""
     page.set_viewport_size({"width": width, "height": height})
     page.goto(f"{page.root}trials/1/logs")
-    page.wait_for_function("document.querySelector('.line:last-child')?.textContent.includes('line 399')")
-    page.wait_for_function("document.querySelector('.line:last-child').getBoundingClientRect().bottom <= innerHeight")
+    page.wait_for_function("() => document.querySelector('.line:last-child')?.textContent.includes('line 399')")
+    page.wait_for_function(
+        "() => document.querySelector('.line:last-child').getBoundingClientRect().bottom <= innerHeight"
+    )
     if height > 600:
         assert page.evaluate("document.documentElement.scrollHeight") <= height
         assert page.evaluate("document.querySelector('#log').clientHeight") > height / 3

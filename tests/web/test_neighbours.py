@@ -255,7 +255,7 @@ def test_another_port_of_the_host_gets_nothing(setting: Setting) -> None:
         page.goto(f"{setting.root}experiments/1")
         with page.expect_navigation(url=f"{there}/"):
             page.evaluate("to => { location.href = to; }", f"{there}/")  # a link in a page of ours
-        page.wait_for_function("document.title === 'stranger'")
+        page.wait_for_function("() => document.title === 'stranger'")
         page.goto(f"{there}/asks")
         done = stranger.paths().count("/done")
         wait_until(lambda done=done: stranger.paths().count("/done") > done)  # type: ignore[misc]
