@@ -62,7 +62,9 @@ def test_upgrade_says_what_is_wrong(det: Any, tmp_path: Path) -> None:
 
 def test_create_says_what_it_translated_and_sends_the_text_as_written(det: Any, master: Any, tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(OLD)
-    done = det("experiment", "create", "c.yaml", master=master)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "model_def.py").write_text("class Digits: ...\n")
+    done = det("experiment", "create", "c.yaml", "code", master=master)
     assert (done.returncode, done.stdout) == (0, "Created experiment 7\n"), done.stderr
     assert "c.yaml:2: batches_per_step: 50 -> scheduling_unit: 50" in done.stderr
     assert "searcher.max_length: {batches: 500} (a step is 50 batches)" in done.stderr
