@@ -245,7 +245,6 @@ def _words(warning: str) -> str:
 def check_script(entrypoint: Union[str, list[str]], paths: Sequence[str], context_dir: Optional[Path]) -> None:
     """Raises ConfigError when the script that the entrypoint runs, or the module of its trial class, is not among the ``paths``
     that are sent along: it would only be missed on a node. A startup hook may bring it."""
-    from dethpc.config.wording import did_you_mean
     from dethpc.domain.entrypoint import STARTUP_HOOK, named_module, named_script
 
     if module := named_module(entrypoint):
@@ -260,10 +259,7 @@ def check_script(entrypoint: Union[str, list[str]], paths: Sequence[str], contex
     else:
         allowed = "the only file" if len(paths) == 1 else f"one of the {len(paths)} files"
         allowed += f" of {context_dir}"
-    found = f"{script}, which is not sent"
-    scripts = [path for path in paths if os.path.splitext(path)[1] == os.path.splitext(script)[1]]
-    hint = did_you_mean(script, scripts, alike=0.75)  # the ending alone makes names alike
-    raise errors.ConfigError([errors.Problem("entrypoint", found, allowed, hint)])
+    raise _not_sent(script, paths, allowed)
 
 
 def _check_module(module: str, paths: Sequence[str], context_dir: Optional[Path]) -> None:
@@ -272,21 +268,31 @@ def _check_module(module: str, paths: Sequence[str], context_dir: Optional[Path]
     import importlib.util
     import shutil
 
-    from dethpc.config.wording import did_you_mean
     from dethpc.domain.entrypoint import STARTUP_HOOK
 
     file, top = module.replace(".", "/"), module.partition(".")[0]
     # Below another folder it may be reached by PYTHONPATH.
     if STARTUP_HOOK in paths or any(f"/{path}".endswith(f"/{file}.py") or f"/{file}/" in f"/{path}" for path in paths):
         return
-    sent = any(path == f"{top}.py" or path.startswith(f"{top}/") for path in paths)
+    package_is_sent = any(path == f"{top}.py" or path.startswith(f"{top}/") for path in paths)
     another_python = os.path.dirname(shutil.which("python3") or "") != os.path.dirname(sys.executable)
-    if not sent and (another_python or importlib.util.find_spec(top) is not None):
+    if not package_is_sent and (another_python or importlib.util.find_spec(top) is not None):
         return
-    hint = did_you_mean(f"{file}.py", [path for path in paths if path.endswith(".py")], alike=0.75)
-    where = "among the files that are sent; name its directory: det experiment create CONFIG CONTEXT_DIR"
-    allowed = where if context_dir is None else f"a module among the {len(paths)} files of {context_dir}"
-    raise errors.ConfigError([errors.Problem("entrypoint", f"{file}.py, which is not sent", allowed, hint)])
+    if context_dir is None:
+        allowed = "among the files that are sent; name its directory: det experiment create CONFIG CONTEXT_DIR"
+    else:
+        allowed = f"a module among the {len(paths)} files of {context_dir}"
+    raise _not_sent(f"{file}.py", paths, allowed)
+
+
+def _not_sent(file: str, paths: Sequence[str], allowed: str) -> errors.ConfigError:
+    """That the entrypoint needs ``file``, which is not among the ``paths`` that are sent."""
+    from dethpc.config.wording import did_you_mean
+
+    ending = os.path.splitext(file)[1]
+    alike = [path for path in paths if os.path.splitext(path)[1] == ending]
+    hint = did_you_mean(file, alike, alike=0.75)  # the ending alone makes names alike
+    return errors.ConfigError([errors.Problem("entrypoint", f"{file}, which is not sent", allowed, hint)])
 
 
 def packed(context_dir: Optional[Path], includes: Sequence[Path]) -> list[Json]:

@@ -64,20 +64,23 @@ def named_module(entrypoint: object) -> str:
     """The module of the trial class that the entrypoint names; "" where it names none."""
     if not trains_a_trial_class(entrypoint):
         return ""
-    words = entrypoint.split() if isinstance(entrypoint, str) else [str(word) for word in entrypoint]  # type: ignore[attr-defined]
+    words = _blank_separated(entrypoint)
     for before, word in zip(["", *words], words):
         if before == "--trial" or word.startswith("--trial="):
             return by_module(word.partition("=")[2] or word).partition(":")[0]
     return by_module(words[-1]).partition(":")[0]
 
 
+def _blank_separated(entrypoint: object) -> List[str]:
+    """Empty for what is no entrypoint, as a configuration that nobody has checked may hold."""
+    if isinstance(entrypoint, str):
+        return entrypoint.split()
+    return [str(word) for word in entrypoint] if isinstance(entrypoint, list) else []
+
+
 def trains_a_trial_class(entrypoint: object) -> bool:
     """Whether the entrypoint names a trial class: alone or for a launcher, inside another command, ``--trial`` before it or not."""
-    words: list[str] = []
-    if isinstance(entrypoint, str):
-        words = entrypoint.split()
-    elif isinstance(entrypoint, list):
-        words = [str(word) for word in entrypoint]
+    words = _blank_separated(entrypoint)
     if any(word == "--trial" or word.startswith("--trial=") for word in words):
         return True
     if not words or (len(words) > 1 and not any(".launch." in word for word in words)):
@@ -96,18 +99,22 @@ _REFERENCE = re.compile(r"\{(?:(?P<all>hparams\.\.\.)|(?P<name>[^{}\s]+))\}")
 """What ``filled`` may replace."""
 
 
+def _plain_words(entrypoint: Union[str, Sequence[str]]) -> List[str]:
+    """Its words; empty where a shell would do more than to split it into them."""
+    if not isinstance(entrypoint, str):
+        return list(entrypoint)
+    if _OF_A_SHELL & set(_REFERENCE.sub("", entrypoint)):
+        return []
+    try:
+        return shlex.split(entrypoint)
+    except ValueError:
+        return []
+
+
 def program(entrypoint: Union[str, Sequence[str]]) -> List[str]:
     """The words of an entrypoint that runs a file of the context directory (``./job.sh ARGS``, ``job.sh ARGS``): its path, relative
     to that directory, and its arguments. Empty where a shell would do more than to split it into words."""
-    if isinstance(entrypoint, str):
-        if _OF_A_SHELL & set(_REFERENCE.sub("", entrypoint)):
-            return []
-        try:
-            words = shlex.split(entrypoint)
-        except ValueError:
-            return []
-    else:
-        words = list(entrypoint)
+    words = _plain_words(entrypoint)
     if not words or words[0].startswith(("/", "-")) or not (words[0].startswith("./") or words[0].endswith(".sh")):
         return []
     return [words[0][2:] if words[0].startswith("./") else words[0], *words[1:]]
@@ -119,15 +126,7 @@ def named_script(entrypoint: Union[str, Sequence[str]]) -> str:
     ``python3 -u train.py --lr 1`` runs ``train.py``, ``python3 -m dethpc.launch.torch_distributed python3 train.py`` too. What a
     shell would do more with than to split it into words, another directory and a module (``-m``) may be anywhere.
     """
-    if isinstance(entrypoint, str):
-        if _OF_A_SHELL & set(_REFERENCE.sub("", entrypoint)):
-            return ""
-        try:
-            words = shlex.split(entrypoint)
-        except ValueError:
-            return ""
-    else:
-        words = list(entrypoint)
+    words = _plain_words(entrypoint)
     while words and re.match(r"\w+=", words[0]):
         words.pop(0)
     if words and words[0].startswith("./"):
@@ -151,29 +150,27 @@ def filled(entrypoint: Union[str, Sequence[str]], hparams: Mapping[str, Any]) ->
     out, and a list is several words (``--layers 64 32``).
     """
     values = _by_path(hparams)
+    flags = _flags(values)
     if isinstance(entrypoint, str):
-        return _filled_line(entrypoint, values, hparams)
+        return _filled_text(entrypoint, values, flags)
     words: List[str] = []
     for word in entrypoint:
-        if word == "{hparams...}":
-            words += _flags(hparams)
-        else:
-            words.append(_filled_line(word, values, hparams, shell=False))
+        words += flags if word == "{hparams...}" else [_filled_text(word, values, flags, shell=False)]
     return words
 
 
-def _filled_line(text: str, values: Mapping[str, Any], hparams: Mapping[str, Any], shell: bool = True) -> str:
+def _filled_text(text: str, values: Mapping[str, Any], flags: Sequence[str], shell: bool = True) -> str:
+    """``values`` by path; ``shell``: ``text`` goes through one, else it is a word as it is."""
     result, at, quote = [], 0, ""
     while at < len(text):
-        found = None if text[at] != "{" or text[at - 1 : at] == "$" else _REFERENCE.match(text, at)
-        if found and found["all"] and (shell or not found["name"]):
-            words = _flags(hparams)
-            result.append(" ".join(shlex.quote(word) if shell and not quote else word for word in words))
-            at = found.end()
-        elif found and found["name"] in values:
-            value = _text(values[found["name"]])
+        reference = None if text[at] != "{" or text[at - 1 : at] == "$" else _REFERENCE.match(text, at)
+        if reference and reference["all"]:
+            result.append(" ".join(shlex.quote(flag) if shell and not quote else flag for flag in flags))
+            at = reference.end()
+        elif reference and reference["name"] in values:
+            value = _text(values[reference["name"]])
             result.append(_quoted(value, quote) if shell else value)
-            at = found.end()
+            at = reference.end()
         else:
             char = text[at]
             if shell and char == "\\" and quote != "'":
@@ -195,23 +192,24 @@ def _quoted(value: str, quote: str) -> str:
 
 
 def _by_path(hparams: Mapping[str, Any], above: str = "") -> Dict[str, Any]:
-    found: Dict[str, Any] = {}
+    values: Dict[str, Any] = {}
     for name, value in hparams.items():
-        found[f"{above}{name}"] = value
+        values[f"{above}{name}"] = value
         if isinstance(value, Mapping):
-            found.update(_by_path(value, f"{above}{name}."))
-    return found
+            values.update(_by_path(value, f"{above}{name}."))
+    return values
 
 
-def _flags(hparams: Mapping[str, Any]) -> List[str]:
-    words: List[str] = []
-    for name, value in _by_path(hparams).items():
+def _flags(values: Mapping[str, Any]) -> List[str]:
+    """``values`` by path."""
+    flags: List[str] = []
+    for name, value in values.items():
         if isinstance(value, Mapping) or value is None or value is False:
             continue
-        words.append(f"--{name}")
+        flags.append(f"--{name}")
         if value is not True:
-            words += [_text(each) for each in value] if isinstance(value, (list, tuple)) else [_text(value)]
-    return words
+            flags += map(_text, value) if isinstance(value, (list, tuple)) else [_text(value)]
+    return flags
 
 
 def _text(value: Any) -> str:

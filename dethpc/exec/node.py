@@ -466,23 +466,23 @@ _REDIRECTIONS = frozenset(("<", ">", ">>", ">&", "<&", ">|"))
 def _is_one_program(entrypoint: str, env: Mapping[str, str]) -> bool:
     """Whether the shell has nothing to do but to start one program, which can then take its place, as some shells let it by
     themselves: a TERM for all processes would end the shell, and what it had still to do would be taken for not done."""
-    words = shlex.shlex(entrypoint.strip(), posix=True, punctuation_chars=True)
-    words.commenters, words.whitespace_split = "", True
+    lexer = shlex.shlex(entrypoint.strip(), posix=True, punctuation_chars=True)
+    lexer.commenters, lexer.whitespace_split = "", True
     try:
-        found = list(words)
+        tokens = list(lexer)
     except ValueError:  # an open quote, which the shell complains of
         return False
     if (
         "\n" in entrypoint.strip()
-        or not found
-        or found[0] in _NO_PROGRAMS
-        or set(found[0]) & set("=$")
-        or f"BASH_FUNC_{found[0]}%%" in env  # a function that a hook or the user's shell exports
+        or not tokens
+        or tokens[0] in _NO_PROGRAMS
+        or set(tokens[0]) & set("=$")
+        or f"BASH_FUNC_{tokens[0]}%%" in env  # a function that a hook or the user's shell exports
         or "`" in entrypoint
     ):
         return False
     return not any(
-        word.startswith("#") or (set(word) <= set("();<>|&") and word not in _REDIRECTIONS) for word in found
+        token.startswith("#") or (set(token) <= set("();<>|&") and token not in _REDIRECTIONS) for token in tokens
     )
 
 

@@ -42,19 +42,19 @@ class Configuration:
     while a node waits for it, it passes no signal on and reads no output."""
 
     def __init__(self) -> None:
-        self._known: Optional[Mapping[str, str]] = None
+        self._settings: Optional[Mapping[str, str]] = None
         self._output: Optional[IO[bytes]] = None
         self._content = b""
         self._ask_at = 0.0
 
     def look(self) -> Optional[Mapping[str, str]]:
         """None where there is no answer yet; without one it is asked again. Empty where Slurm's commands are not to be had."""
-        if self._known is None:
+        if self._settings is None:
             if self._output is None and time.monotonic() >= self._ask_at:
                 self._ask()
             if self._output is not None:
                 self._read(self._output)
-        return self._known
+        return self._settings
 
     def _ask(self) -> None:
         try:
@@ -66,7 +66,7 @@ class Configuration:
                 bufsize=0,
             )
         except OSError:
-            self._known = {}
+            self._settings = {}
             return
         child.returncode = 0  # whoever supervises this process reaps its children
         assert child.stdout is not None
@@ -82,8 +82,8 @@ class Configuration:
         output.close()
         self._output = None
         lines = (line.partition("=") for line in self._content.decode(errors="replace").splitlines())
-        found = {name.strip(): value.strip() for name, equals, value in lines if equals}
-        self._known = found if "KillWait" in found else None
+        settings = {name.strip(): value.strip() for name, equals, value in lines if equals}
+        self._settings = settings if "KillWait" in settings else None
 
 
 configuration = Configuration()
@@ -91,9 +91,11 @@ configuration = Configuration()
 
 def kill_wait() -> Optional[float]:
     """Seconds between TERM and KILL; None as long as Slurm has not answered."""
-    known = configuration.look()
-    found = re.match(r"\d+", known.get("KillWait", "")) if known is not None else None
-    return float(found[0]) if found else None if known is None else KILL_WAIT
+    settings = configuration.look()
+    if settings is None:
+        return None
+    seconds = re.match(r"\d+", settings.get("KillWait", ""))
+    return float(seconds[0]) if seconds else KILL_WAIT
 
 
 def signals_this_process_alone() -> Optional[bool]:
@@ -105,5 +107,5 @@ def signals_this_process_alone() -> Optional[bool]:
                 return True
     except OSError:
         pass
-    known = configuration.look()
-    return None if known is None else known.get("ProctrackType", "").endswith(("/cgroup", "/pgid"))
+    settings = configuration.look()
+    return None if settings is None else settings.get("ProctrackType", "").endswith(("/cgroup", "/pgid"))

@@ -90,9 +90,7 @@ class Watch:
         if not slurm.job_id():
             return deadline
         slurm.configuration.look()  # TERM is near: the answer is there when it comes
-        if self._signals.term_at is None:
-            return None
-        if self._signals.term_at < deadline - 1:
+        if self._signals.term_at is None or self._signals.term_at < deadline - 1:
             return None
         wait = slurm.kill_wait()
         return None if wait is None else self._signals.term_at + wait
