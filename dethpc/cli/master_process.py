@@ -112,14 +112,10 @@ def _answer_of_a_live_one(root: Path) -> Optional[str]:
 
 def _is_unproved(url: str) -> bool:
     """Whether a server answers at ``url`` that does not know the token of this home's file."""
-    from dethpc.client import Session, token
-
     try:
-        Session(url, token(url), timeout=5.0, retries=0).get("/api/v1/master")
-    except errors.Unauthorized:
-        return True
-    except (errors.DethpcError, ValueError):
-        pass
+        _met(url)
+    except (errors.DethpcError, ValueError) as error:
+        return isinstance(error, errors.Unauthorized)
     return False
 
 
@@ -221,16 +217,13 @@ def answers(url: str) -> bool:
 
 def reached(url: str) -> Optional[Session]:
     """A session with this user's master, over the connection on which it has just answered; None where it does not answer."""
-    from dethpc.client import Session, home, token
-    from dethpc.client.proof import proved_token
-    from dethpc.client.transport import HttpTransport
+    from dethpc.client import home
 
-    held = token(url)
     try:
-        transport = HttpTransport(url, proved_token(held))
-        about = Session(transport, held, timeout=5.0, retries=0).get("/api/v1/master")
+        session = _met(url)
     except (errors.DethpcError, ValueError):
         return None
+    about: Any = session.about
     known = read_master_file(home()).get("cluster_id")
     if known and about.get("clusterId") != known:
         return None
@@ -238,9 +231,21 @@ def reached(url: str) -> Optional[Session]:
         output.say(f"note: the master answers, and {about['trouble']}")
     if about.get("notice"):
         output.say(f"note: {about['notice']}")
-    found = Session(transport, held)
-    found.about = about
-    return found
+    return session
+
+
+def _met(url: str) -> Session:
+    """A session over the connection on which the server at ``url`` has just proved that it knows this home's token, with what it
+    says of itself. Raises DethpcError, ValueError."""
+    from dethpc.client import Session, token
+    from dethpc.client.proof import proved_token
+    from dethpc.client.transport import HttpTransport
+
+    key = token(url)
+    transport = HttpTransport(url, proved_token(key))
+    session = Session(transport, key)
+    session.about = Session(transport, key, timeout=5.0, retries=0).get("/api/v1/master")
+    return session
 
 
 def full_disk(root: Path) -> str:

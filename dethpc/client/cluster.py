@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Dict, Iterator, List, Optional
 
 from dethpc.client.session import Session
-from dethpc.errors import MasterError
 
 Json = Dict[str, Any]
 
@@ -14,10 +13,8 @@ _LOOKS = 120.0  # seconds; a busy Slurm answers late
 
 def master(session: Session) -> Json:
     """Version, cluster id, cluster name and the like. Raises MasterError, also where another server answers in JSON."""
-    found: Json = session.about or session.get("/api/v1/master")
-    if not found.get("version"):
-        raise MasterError(f"{session.url} did not answer as a dethpc master does", 200)
-    return found
+    about: Json = session.identity()
+    return about
 
 
 def runs_elsewhere(session: Session) -> List[Json]:

@@ -239,9 +239,14 @@ class Session:
 
     def _make_certain(self) -> None:
         self._certain = True  # before the question, whose own answer may be empty
-        self.about = self.about or self.get("/api/v1/master")
-        if not self.about.get("version"):
+        self.about = self.identity()
+
+    def identity(self) -> Any:
+        """What the master says of itself. Raises MasterError, also where another server answers in JSON."""
+        about = self.about or self.get("/api/v1/master")
+        if not about.get("version"):
             raise self._no_master("")
+        return about
 
     def _no_master(self, path: str) -> MasterError:
         return MasterError(f"{self.url}{path} did not answer as a dethpc master does", 200)
