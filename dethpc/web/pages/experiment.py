@@ -128,10 +128,12 @@ def about(asked: Asked, tab: str = "") -> dict[str, Any]:
     answer = experiments.get(asked.session, asked.number("experiment"))
     found = answer["experiment"]
     state = show.plain_state(found["state"])
-    wrong = experiments.trials(asked.session, found["id"], states=["STATE_ERROR"], limit=1) if state == "ERROR" else ()
+    failures = (
+        experiments.trials(asked.session, found["id"], states=["STATE_ERROR"], limit=1) if state == "ERROR" else ()
+    )
     return {
         "experiment": found,
-        "failed": next(iter(wrong), None),
+        "failed": next(iter(failures), None),
         "config": answer["config"],
         "larger_is_better": not SearcherConfig.of(answer["config"] or {}).smaller_is_better,
         "tabs": TABS,
