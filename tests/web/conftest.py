@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import pytest
@@ -74,6 +75,15 @@ class Visitor:
         if given := found.headers.get("set-cookie", ""):
             self.cookie = given.partition(";")[0].partition("=")[2].strip('"')
         return found
+
+
+def log_in(served: Served, page: Any) -> None:  # noqa: F811
+    """Enter the pages in a browser's tab, which gets their address as ``page.root``."""
+    page.set_default_timeout(LONG_ENOUGH * 1000)
+    made = served.session.post("/api/v1/auth/code")
+    page.root = f"{served.url}/det/".replace("127.0.0.1", made["host"])
+    page.goto(f"{page.root}enter?code={made['code']}")
+    page.wait_for_url(f"{page.root}experiments")
 
 
 @pytest.fixture

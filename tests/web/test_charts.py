@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.master.conftest import Served, experiment, served, site, trained, trial  # noqa: F401
-from tests.waiting import LONG_ENOUGH, wait_until
+from tests.waiting import wait_until
+from tests.web.conftest import log_in
 from tests.web.test_browser import chromium, playwright  # noqa: F401
 
 INK = """(share) => {
@@ -30,12 +31,8 @@ def page(served: Served, chromium: Any) -> Iterator[Any]:  # noqa: F811
     served.put([experiment(1), *(row for number in (1, 2) for row in trained(trial(number)))])
     context = chromium.new_context(viewport={"width": 1280, "height": 800})
     page, trouble = context.new_page(), []
-    page.set_default_timeout(LONG_ENOUGH * 1000)
     page.on("pageerror", lambda error: trouble.append(str(error)))
-    made = served.session.post("/api/v1/auth/code")
-    page.root = f"{served.url}/det/".replace("127.0.0.1", made["host"])
-    page.goto(f"{page.root}enter?code={made['code']}")
-    page.wait_for_url(f"{page.root}experiments")
+    log_in(served, page)
     yield page
     context.close()
     assert trouble == []

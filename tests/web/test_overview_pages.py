@@ -12,8 +12,7 @@ from dethpc.domain.states import State
 from dethpc.rundir import logline
 from dethpc.rundir.logline import LogLine
 from tests.master.conftest import CONFIG, T0, Served, experiment, run_of, trained, trial
-from tests.waiting import LONG_ENOUGH
-from tests.web.conftest import Visitor
+from tests.web.conftest import Visitor, log_in
 from tests.web.test_browser import chromium  # noqa: F401
 
 SEARCHED = {True: CONFIG, False: {**CONFIG, "searcher": {**CONFIG["searcher"], "smaller_is_better": False}}}
@@ -86,11 +85,7 @@ def page(served: Served, chromium: Any) -> Iterator[Any]:  # noqa: F811
     log.write_text("".join(map(logline.format, lines)))
     context = chromium.new_context()
     page = context.new_page()
-    page.set_default_timeout(LONG_ENOUGH * 1000)
-    made = served.session.post("/api/v1/auth/code")
-    page.root = f"{served.url}/det/".replace("127.0.0.1", made["host"])
-    page.goto(f"{page.root}enter?code={made['code']}")
-    page.wait_for_url(f"{page.root}experiments")
+    log_in(served, page)
     yield page
     context.close()
 
