@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -33,7 +34,7 @@ from dethpc.core._searcher import (
 from dethpc.core._tensorboard import TensorboardFiles, TensorboardMode, TensorboardWriter, folder_of, local_folder
 from dethpc.core._term import TermHandler
 from dethpc.core._train import DummyTrainContext, EarlyExitReason, TrainContext
-from dethpc.errors import InvalidHP
+from dethpc.errors import InvalidHP, RunDirError
 from dethpc.storage import CheckpointStore, build, section
 
 if TYPE_CHECKING:  # what only init() needs is loaded there
@@ -240,8 +241,19 @@ def _on_cluster(
         ),
         _reporter=reports,
         _tensorboard=writer,
-        _term=TermHandler(partial(_asked_to_stop, attempt), preempt._note_term, lambda: preempt._answered),
+        _term=TermHandler(
+            partial(_killed, attempt),
+            partial(_asked_to_stop, attempt),
+            preempt._note_term,
+            lambda: preempt._answered,
+        ),
     )
+
+
+def _killed(attempt: AttemptDir) -> bool:
+    with contextlib.suppress(OSError, RunDirError):  # a file system that hiccups
+        return attempt.run.kill() is not None
+    return False
 
 
 def _asked_to_stop(attempt: AttemptDir) -> bool:

@@ -34,13 +34,19 @@ class TermHandler:
     """Handles TERM while it is open. It leaves a handler of the user's own alone, installed before or after, and does nothing where
     it is opened outside the main thread, for which alone Python allows handlers.
 
-    ``asked``: whether the attempt has been asked to stop. ``tell`` tells the training of a TERM, in a thread: at once where the
-    attempt has been asked to stop, and else if the process is not killed before, as after another worker's failure. ``told``:
-    whether the training knows.
+    ``killed``: whether the run shall end at once. ``asked``: whether the attempt has been asked to stop. ``tell`` tells the
+    training of a TERM, in a thread: at once where the attempt has been asked to stop, and else if the process is not killed before,
+    as after another worker's failure. ``told``: whether the training knows.
     """
 
-    def __init__(self, asked: Callable[[], bool], tell: Callable[[], None], told: Callable[[], bool]) -> None:
-        self._asked, self._tell, self._told = asked, tell, told
+    def __init__(
+        self,
+        killed: Callable[[], bool],
+        asked: Callable[[], bool],
+        tell: Callable[[], None],
+        told: Callable[[], bool],
+    ) -> None:
+        self._killed, self._asked, self._tell, self._told = killed, asked, tell, told
         self.came = False
         self._write = -1
 
@@ -93,6 +99,8 @@ class TermHandler:
         os.close(read)
         since, telling = time.monotonic(), True
         while came and self._write >= 0 and not self._told():
+            if self._killed():
+                _end()
             asked, waited = self._asked(), time.monotonic() - since
             if telling and (asked or waited >= ALONE):
                 telling = False

@@ -15,7 +15,7 @@ from typing import Any, Mapping, Optional
 
 from dethpc.domain.stopping import StopReason, StopRequest
 from dethpc.rundir.files import create_once
-from dethpc.rundir.layout import AttemptDir, RunDir
+from dethpc.rundir.layout import AttemptDir
 
 _REASONS = {
     signal.SIGTERM: StopReason.PREEMPTED,
@@ -77,7 +77,7 @@ class Signals:
 
     def _ask(self, number: int) -> None:
         self.came = True
-        if RunDir(self._attempt.path.parents[1]).closed.exists():
+        if self._attempt.run.closed.exists():
             return  # the master has said already what it wants; a kill leaves no time for a checkpoint
         now = time.time()
         request = StopRequest(_REASONS[signal.Signals(number)], now, self._deadline(number, now))

@@ -19,7 +19,6 @@ from dethpc.exec import processes, slurm
 from dethpc.exec.signals import Signals
 from dethpc.exec.tee import Log, Stream
 from dethpc.exec.usage import Gpus, Meter
-from dethpc.rundir.files import read_json
 from dethpc.rundir.layout import RunDir
 
 TICK = 1.0
@@ -73,9 +72,9 @@ class Watch:
 
     def _look(self) -> None:
         try:
-            closed = read_json(self._run.closed)
-            if closed is not None and closed.get("intent") == "kill":
-                self._killed = "killed" + (f": {closed['reason']}" if closed.get("reason") else "")
+            reason = self._run.kill()
+            if reason is not None:
+                self._killed = f"killed: {reason}" if reason else "killed"
             request = self._attempt.stop_request() if self._signals.came else None
             if request is not None and request.deadline is not None:
                 deadline, at = self._last_moment(request.deadline), request.at or time.time()

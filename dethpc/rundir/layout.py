@@ -42,6 +42,10 @@ class AttemptDir:
         return int(self.path.name)
 
     @property
+    def run(self) -> RunDir:
+        return RunDir(self.path.parents[1])
+
+    @property
     def journal(self) -> Path:
         return self.path / "journal.jsonl"
 
@@ -184,6 +188,11 @@ class RunDir:
     def closed(self) -> Path:
         """``{"intent": "stop"|"kill", "reason", "at"}``: the master wants no further start of this run."""
         return self.path / "closed"
+
+    def kill(self) -> Optional[str]:
+        """Why the master ends this run at once, "" where it gave no reason; None: it does not. Raises: RunDirError, OSError."""
+        found = read_json(self.closed) or {}
+        return str(found.get("reason") or "") if found.get("intent") == "kill" else None
 
     @property
     def script(self) -> Path:

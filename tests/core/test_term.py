@@ -181,6 +181,17 @@ def test_a_training_that_was_told_is_left_the_time_to_save(cluster: Cluster) -> 
         assert child.returncode == 0
 
 
+def test_a_training_that_is_killed_is_not_told_to_save(cluster: Cluster) -> None:
+    """However long the node takes to end it."""
+    write_json(cluster.run.closed, {"intent": "kill", "reason": "killed by its owner", "at": time.time()})
+    with start(cluster, "asks") as child:
+        assert child.stdout is not None and child.stdout.readline() == b"ready\n"
+        child.terminate()
+        assert b"saved" not in child.communicate(timeout=LONG_ENOUGH)[1]
+        assert child.returncode == -signal.SIGTERM
+    assert not cluster.attempt.ack.exists()
+
+
 def test_the_end_of_what_reads_its_output_does_not_fail_a_training(cluster: Cluster) -> None:
     """As of tee in a pipeline, which the signal ends as well: what it prints then goes to its other output."""
     with start(cluster, "asks") as child:

@@ -10,6 +10,7 @@ import pytest
 
 from dethpc.exec import supervise
 from dethpc.exec.supervise import QUIET_SECONDS, Watch
+from dethpc.rundir import layout
 from dethpc.rundir.files import write_json
 from dethpc.rundir.layout import RunDir
 
@@ -21,13 +22,13 @@ def test_a_node_looks_for_a_kill_seldom_until_a_signal_comes_and_then_at_once(
 ) -> None:
     run_dir, clock, looks = RunDir(tmp_path / "run"), [1000.0], list[Path]()
     run_dir.make()
-    read = supervise.read_json
+    read = layout.read_json
 
     def reading(path: Path) -> Any:
         looks.append(path)
         return read(path)
 
-    monkeypatch.setattr(supervise, "read_json", reading)
+    monkeypatch.setattr(layout, "read_json", reading)
     monkeypatch.setattr(supervise.time, "monotonic", lambda: clock[0])
     signals = SimpleNamespace(at_once=False, came=False)
     watch = Watch(run_dir, 0, signals)  # type: ignore[arg-type]
