@@ -67,7 +67,8 @@ class Stranger:
 
         self._server = Server(("127.0.0.1", port), Handler)
         if tls is not None:
-            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+            # A browser opens connections ahead of need: one on which it says nothing must keep nobody else waiting.
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
