@@ -56,7 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=stage)
 
 
-pytest_plugins = ["tests.cluster.fixtures", "tests.postgresql"]
+pytest_plugins = ["tests.cluster.fixtures", "tests.failures", "tests.postgresql"]
 
 
 def left_behind() -> dict[int, str]:
