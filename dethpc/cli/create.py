@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional, Union
@@ -103,8 +103,10 @@ def _check_and_send(
     text: str, file: str, overrides: Sequence[str], files: list[Json], context_dir: Optional[Path], **options: Any
 ) -> Json:
     loaded, whole = checked(text, file, overrides)
+    paths = [each["path"] for each in files]
+    warn_of_variables(loaded.source.data, paths)
     with located(loaded):
-        check_script(loaded.config.entrypoint, [each["path"] for each in files], context_dir)
+        check_script(loaded.config.entrypoint, paths, context_dir)
         return send(whole, files, **options)
 
 
@@ -119,10 +121,12 @@ def _send_to_be_checked(
     try:
         if unreadable:
             raise errors.ConfigError(unreadable)
-        check_script(source.data.get("entrypoint") or "", [each["path"] for each in files], context_dir)
+        paths = [each["path"] for each in files]
+        check_script(source.data.get("entrypoint") or "", paths, context_dir)
         answer = send(text, files, **options)
     except errors.ConfigError:
         return _check_and_send(text, file, overrides, files, context_dir, **options)
+    warn_of_variables(source.data, paths)
     if answer.get("configWarnings"):
         checked(text, file, overrides)
     return answer
@@ -208,7 +212,9 @@ def _test_here(
     loaded, _ = checked(text, file, overrides)
     context = collect(context_dir, list(includes))
     with located(loaded):
-        check_script(loaded.config.entrypoint, [entry.path for entry in context.entries], context_dir)
+        paths = [entry.path for entry in context.entries]
+        warn_of_variables(loaded.source.data, paths)
+        check_script(loaded.config.entrypoint, paths, context_dir)
     steps = local_test.run(loaded, context)
     marks = {True: "ok", False: "failed", None: "-"}
     output.echo("")
@@ -245,10 +251,12 @@ def _words(warning: str) -> str:
 def check_script(entrypoint: Union[str, list[str]], paths: Sequence[str], context_dir: Optional[Path]) -> None:
     """Raises ConfigError when the script that the entrypoint runs, or the module of its trial class, is not among the ``paths``
     that are sent along: it would only be missed on a node. A startup hook may bring it."""
-    from dethpc.domain.entrypoint import STARTUP_HOOK, named_module, named_script
+    from dethpc.domain.entrypoint import STARTUP_HOOK, named_class, named_script
 
-    if module := named_module(entrypoint):
+    module, name = named_class(entrypoint)
+    if module:
         _check_module(module, paths, context_dir)
+        _check_class(module, name, paths, context_dir)
         return
     words = isinstance(entrypoint, (str, list)) and all(isinstance(word, str) for word in entrypoint)
     script = os.path.normpath((named_script(entrypoint) if words else "") or ".")
@@ -260,6 +268,32 @@ def check_script(entrypoint: Union[str, list[str]], paths: Sequence[str], contex
         allowed = "the only file" if len(paths) == 1 else f"one of the {len(paths)} files"
         allowed += f" of {context_dir}"
     raise _not_sent(script, paths, allowed)
+
+
+def warn_of_variables(data: Mapping[str, Any], paths: Sequence[str]) -> None:
+    """Of those in the entrypoint of the configuration ``data`` that are set neither by it nor in this shell, where no line of its
+    own prepares the environment. Hyperparameters are no variables, which many try first."""
+    from dethpc.domain.entrypoint import STARTUP_HOOK, unset_variables
+
+    environment, hparams = _mapping(data.get("environment")), _mapping(data.get("hyperparameters"))
+    given = environment.get("environment_variables") or []
+    lists = given.values() if isinstance(given, Mapping) else [given]
+    pairs = [str(pair) for each in lists if isinstance(each, list) for pair in each]
+    if STARTUP_HOOK in paths or environment.get("setup"):
+        return
+    names = unset_variables(data.get("entrypoint"), {*os.environ, *(pair.partition("=")[0] for pair in pairs)})
+    for name in names:
+        meant = next((hparam for hparam in hparams if str(hparam).lower() == name.lower()), None)
+        instead = (
+            f"for the hyperparameter write {{{meant}}}"
+            if meant is not None
+            else f"set it in environment.environment_variables ({name}=VALUE)"
+        )
+        output.say(f"det: warning: entrypoint: ${name} is not set, so nothing will stand there; {instead}")
+
+
+def _mapping(section: object) -> Mapping[str, Any]:
+    return section if isinstance(section, Mapping) else {}
 
 
 def _check_module(module: str, paths: Sequence[str], context_dir: Optional[Path]) -> None:
@@ -283,6 +317,37 @@ def _check_module(module: str, paths: Sequence[str], context_dir: Optional[Path]
     else:
         allowed = f"a module among the {len(paths)} files of {context_dir}"
     raise _not_sent(f"{file}.py", paths, allowed)
+
+
+def _check_class(module: str, name: str, paths: Sequence[str], context_dir: Optional[Path]) -> None:
+    """Raises ConfigError where the module's own text can bring no class of that name: it defines, imports and assigns others."""
+    import ast
+
+    file = f"{module.replace('.', '/')}.py"
+    if context_dir is None or file not in paths:
+        return
+    try:
+        tree = ast.parse((context_dir / file).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return  # its first line that counts is told by the node that imports it
+    named: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            named.add(node.name)
+        elif isinstance(node, ast.alias):
+            named.add(node.asname or node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            named.add(node.id)
+    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    name = name.partition(".")[0]
+    if name in named or "*" in named or "__getattr__" in ast.dump(tree):
+        return
+    from dethpc.config.wording import did_you_mean
+
+    allowed = f"one of the classes of {file}: {', '.join(classes)}" if classes else "a class; the file has none"
+    raise errors.ConfigError(
+        [errors.Problem("entrypoint", f"{name}, which is not in {file}", allowed, did_you_mean(name, classes))]
+    )
 
 
 def _not_sent(file: str, paths: Sequence[str], allowed: str) -> errors.ConfigError:

@@ -241,13 +241,13 @@ def _on_cluster(
         ),
         _reporter=reports,
         _tensorboard=writer,
-        _term=TermHandler(
-            partial(_killed, attempt),
-            partial(_asked_to_stop, attempt),
-            preempt._note_term,
-            lambda: preempt._answered,
-        ),
+        _term=_term_handler(attempt, preempt),
     )
+
+
+def _term_handler(attempt: AttemptDir, preempt: PreemptContext) -> TermHandler:
+    killed, asked = partial(_killed, attempt), partial(_asked_to_stop, attempt)
+    return TermHandler(killed, asked, preempt._note_term, lambda: preempt._answered)
 
 
 def _killed(attempt: AttemptDir) -> bool:

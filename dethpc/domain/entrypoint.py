@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Any, Container, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 STARTUP_HOOK = "startup-hook.sh"
 """The script of the context directory that every node runs before the entrypoint."""
@@ -60,15 +60,18 @@ def by_module(spec: str) -> str:
     return path.replace("/", ".") + colon + name
 
 
-def named_module(entrypoint: object) -> str:
-    """The module of the trial class that the entrypoint names; "" where it names none."""
+def named_class(entrypoint: object) -> Tuple[str, str]:
+    """The module of the trial class that the entrypoint names, and the class's name in it; "" where it names none."""
     if not trains_a_trial_class(entrypoint):
-        return ""
+        return "", ""
     words = _blank_separated(entrypoint)
+    spec = words[-1]
     for before, word in zip(["", *words], words):
-        if before == "--trial" or word.startswith("--trial="):
-            return by_module(word.partition("=")[2] or word).partition(":")[0]
-    return by_module(words[-1]).partition(":")[0]
+        if before == "--trial" or (word.startswith("--trial=") and word != "--trial="):
+            spec = word.partition("=")[2] or word
+            break
+    module, _, name = by_module(spec).partition(":")
+    return ("", "") if module.startswith("-") else (module, name)
 
 
 def _blank_separated(entrypoint: object) -> List[str]:
@@ -141,6 +144,37 @@ def named_script(entrypoint: Union[str, Sequence[str]]) -> str:
     return ""
 
 
+_OF_THE_NODE = re.compile(
+    r"(?:DET|DETHPC|SLURM|SLURMD|SBATCH|SRUN|CUDA|ROCR|HIP|NCCL|OMP|OMPI|PMI|PMIX|MASTER|LC)_\w+"
+    r"|RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|GPU_DEVICE_ORDINAL|TMPDIR|HOSTNAME|HOME|USER|LOGNAME|SHELL|PATH|PWD|OLDPWD|LANG"
+    r"|PYTHONPATH|UID|EUID|PPID|IFS|RANDOM|SECONDS|LINENO|OPTARG|OPTIND|REPLY|BASH\w*|FUNCNAME|PIPESTATUS|EPOCH\w+"
+)
+"""What a shell has, or what a job finds set, whatever its user's environment is."""
+_EXPANSION = re.compile(r"\$(?:(?P<plain>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)\})")
+_SETS = re.compile(r"(?<![\w$])(\w+)\+?=|\bfor\s+(\w+)\s+in\b|\bread\b([^;|&\n]*)|\bprintf\s+-v\s*(\w+)")
+
+
+def unset_variables(entrypoint: object, known: Container[str]) -> List[str]:
+    """The variables that the entrypoint's shell puts in as nothing, in the order of their first use: neither ``known``, nor set by
+    the entrypoint itself, nor by a job. Where it says what stands for an unset one (``${LR:-1}``), that one is meant to be."""
+    if not isinstance(entrypoint, str):
+        return []
+    own = {name for found in _SETS.findall(entrypoint) for part in found for name in part.split()}
+    found: List[str] = []
+    at, quote = 0, ""
+    while at < len(entrypoint):
+        char = entrypoint[at]
+        expansion = _EXPANSION.match(entrypoint, at) if quote != "'" else None
+        if expansion:
+            name = expansion["plain"] or expansion["braced"]
+            if name not in known and name not in own and name not in found and not _OF_THE_NODE.fullmatch(name):
+                found.append(name)
+        elif char in "'\"" and quote in ("", char):
+            quote = "" if quote else char
+        at += 2 if char == "\\" and quote != "'" else 1
+    return found
+
+
 def filled(entrypoint: Union[str, Sequence[str]], hparams: Mapping[str, Any]) -> Union[str, List[str]]:
     """``entrypoint`` with ``{name}`` replaced by the value of that hyperparameter, nested ones by dots (``{optimizer.lr}``), and
     ``{hparams...}`` by all of them as flags. What no hyperparameter is called, and ``${name}``, stays as it is typed.
@@ -165,7 +199,8 @@ def _filled_text(text: str, values: Mapping[str, Any], flags: Sequence[str], she
     while at < len(text):
         reference = None if text[at] != "{" or text[at - 1 : at] == "$" else _REFERENCE.match(text, at)
         if reference and reference["all"]:
-            result.append(" ".join(shlex.quote(flag) if shell and not quote else flag for flag in flags))
+            words = shlex.join(flags)  # in quotes, too, where another shell is to split them
+            result.append((_quoted(words, quote) if quote else words) if shell else " ".join(flags))
             at = reference.end()
         elif reference and reference["name"] in values:
             value = _text(values[reference["name"]])

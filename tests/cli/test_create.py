@@ -223,6 +223,46 @@ def test_a_trial_class_whose_module_is_not_sent_along_is_told_before_anything_is
         assert done.returncode == 0, done.stderr
 
 
+def test_a_class_that_its_module_cannot_have_is_told_before_anything_is_sent(
+    det: Any, master: Any, folder: Path
+) -> None:
+    module = folder / "code" / "model_def.py"
+    module.write_text(
+        "from inner.model import Other\nBuilt = type('Built', (), {})\nclass MnistTrial:\n    class Inner: ...\n"
+    )
+    for name in ("MnistTrail", "Trial"):
+        (folder / "config.yaml").write_text(CONFIG.replace("python3 train.py", f"model_def:{name}"))
+        done = det("experiment", "create", "config.yaml", "code", master=master)
+        assert (done.returncode, master.asked) == (1, []), done.stderr
+        assert f"config.yaml:2: entrypoint: found {name}, which is not in model_def.py" in done.stderr
+        assert "MnistTrial" in done.stderr
+    for right in ("MnistTrial", "MnistTrial.Inner", "Other", "Built"):
+        (folder / "config.yaml").write_text(CONFIG.replace("python3 train.py", f"model_def:{right}"))
+        assert det("experiment", "create", "config.yaml", "code", master=master).returncode == 0
+    for text in ("from inner.model import *\n", "def __getattr__(name): ...\n", "what is (no Python\n"):
+        module.write_text(text)
+        (folder / "config.yaml").write_text(CONFIG.replace("python3 train.py", "model_def:Anything"))
+        assert det("experiment", "create", "config.yaml", "code", master=master).returncode == 0
+
+
+def test_a_variable_that_nobody_sets_is_told_with_what_to_write_instead(det: Any, master: Any, folder: Path) -> None:
+    typed = "python3 train.py --lr $LR --data $DATA_DIR --out $OUT --home $HOME"
+    text = CONFIG.replace("python3 train.py", typed) + "environment: {environment_variables: [OUT=/tmp]}\n"
+    (folder / "config.yaml").write_text(text)
+    for more in ((), ("--config", "name=other")):  # checked here, or by the master
+        done = det("experiment", "create", "config.yaml", "code", *more, master=master)
+        assert done.returncode == 0
+        told = [line for line in done.stderr.splitlines() if "is not set" in line]
+        assert told == [
+            "det: warning: entrypoint: $LR is not set, so nothing will stand there; for the hyperparameter write {lr}",
+            "det: warning: entrypoint: $DATA_DIR is not set, so nothing will stand there; set it in "
+            "environment.environment_variables (DATA_DIR=VALUE)",
+        ]
+    (folder / "code" / "startup-hook.sh").write_text("export LR=1\n")
+    done = det("experiment", "create", "config.yaml", "code", master=master)
+    assert "is not set" not in done.stderr, "the hook may set them"
+
+
 def test_a_script_that_is_not_sent_along_is_told_before_anything_is_sent(det: Any, master: Any, folder: Path) -> None:
     (folder / "config.yaml").write_text(CONFIG.replace("train.py", "trian.py"))
     for more in ((), ("--local", "--test-mode")):

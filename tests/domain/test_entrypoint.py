@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dethpc.domain.entrypoint import by_module, filled, is_trial_class, named_script, trains_a_trial_class
+from dethpc.domain.entrypoint import (
+    by_module,
+    filled,
+    is_trial_class,
+    named_class,
+    named_script,
+    trains_a_trial_class,
+    unset_variables,
+)
 from dethpc.exec import harness
 
 
@@ -138,3 +146,60 @@ def test_in_a_list_values_are_put_in_without_quotes() -> None:
     assert filled(words, {"name": "a b", "on": True}) == [
         "python3", "train.py", "--name=a b", "--name", "a b", "--on",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_flags_inside_of_quotes_are_words_for_the_shell_that_gets_them(quote: str) -> None:
+    hparams = {"name": HPARAMS["name"], "lr": 0.1}
+    line = str(filled(f"sh -c {quote}printf %s, {{hparams...}}{quote}", hparams))
+    printed = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=True).stdout
+    assert printed == f"--name,{HPARAMS['name']},--lr,0.1,"
+
+
+PUBLISHED = [
+    "model_def:TrialClass",
+    "python3 script.py arg1 arg2",
+    "python step0-run.py --dataset=torch/cifar10 --dataset-download data --input-size 3 32 32 --epochs 5",
+    "python -m determined.launch.torch_distributed\npython step1-distributed.py --input-size 3 32 32 --epochs 5",
+    "python3 -m determined.launch.autohorovod --trial model_def:MnistTrial",
+    "python3 -m determined.launch.deepspeed --trial model_def:MyTrial",
+    "python3 -m determined.launch.deepspeed -h",
+    "python3 -m determined.launch.horovod --fusion-threshold-mb 1 --cycle-time-ms 2 -- --trial model_def:MyTrial",
+    "python3 -m determined.launch.torch_distributed --rdzv_endpoint=$CUSTOM_RDZV_ADDR -- --trial model_def:MyTrial",
+    "python3 -m determined.launch.wrap_rank $RANK python3 train.py",
+    "python3 -m determined.launch.torch_distributed accelerate launch --config_file cfg.yaml train.py --model ${MODEL}",
+    'torchrun --nnodes=$SLURM_NNODES --nproc_per_node=4 main.py --batch-size {} --json \'{"a": {"b": 1}}\'',
+    "python main.py model={small,large} hydra.run.dir=outputs/${now:%Y} 'optimizer={name: adam}'",
+    "for i in {1..3}; do awk '{ print $1 }' log; done",
+    ["python3", "train.py", "--grid", "{1,2}"],
+]
+"""Entrypoints of Determined's documents and examples, and of programs that use braces themselves."""
+
+
+@pytest.mark.parametrize("entrypoint", PUBLISHED, ids=str)
+def test_published_entrypoints_run_as_they_are_typed(entrypoint: Any) -> None:
+    hparams = {"learning_rate": 0.1, "global_batch_size": 64, "n_filters1": 8, "dropout1": 0.5}
+    assert filled(entrypoint, hparams) == entrypoint
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "unset"),
+    [
+        ("python3 train.py --lr $LR --seed ${SEED}", ["LR", "SEED"]),
+        ("LR=1 && python3 train.py --lr $LR", []),
+        ("python3 train.py --lr '$LR' \\$LR ${LR:-0.1} ${LR-}", []),
+        ('python3 train.py "--lr=$LR" $LR', ["LR"]),
+        ("for lr in 1 2; do python3 train.py $lr; done", []),
+        ("read -r one two <f; echo $one $two", []),
+        ("torchrun --nnodes=$SLURM_NNODES --node_rank $RANK $HOME/train.py $DET_TRIAL_ID $? $1", []),
+        ("python3 train.py $GIVEN", []),
+        (["python3", "train.py", "$LR"], []),  # no shell
+    ],
+)
+def test_variables_that_nobody_sets_are_found(entrypoint: Any, unset: list[str]) -> None:
+    assert unset_variables(entrypoint, {"GIVEN"}) == unset
+
+
+def test_trial_as_the_last_word_names_no_module() -> None:
+    assert named_class("python3 -m determined.launch.horovod --trial") == ("", "")
+    assert named_class("python3 -m determined.launch.horovod --trial=pkg/model.py:T.In") == ("pkg.model", "T.In")

@@ -36,6 +36,51 @@ def test_a_search_runs_from_create_to_the_table_of_its_trials(user: User) -> Non
         assert [m["totalBatches"] for m in user.metrics(trial["id"], "training")] == [1, 2, 3, 4, 5, 6]
 
 
+def test_an_argparse_script_gets_its_hyperparameters_by_name(user: User) -> None:
+    user.write(
+        "context/fit.py",
+        """
+        import argparse
+        import determined as det
+
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--lr", type=float, required=True)
+        parser.add_argument("--name")
+        parser.add_argument("--layers", type=int, nargs="+")
+        args = parser.parse_args()
+        with det.core.init() as core:
+            core.train.report_validation_metrics(1, {"accuracy": args.lr, "layers": sum(args.layers)})
+            print("name is", args.name)
+        """,
+    )
+    hyperparameters = {
+        "lr": {"type": "categorical", "vals": [0.1, 0.2, 0.4]},
+        "model": {"name": "it's $HOME", "layers": [8, 4]},
+    }
+    searcher = {"name": "grid", "metric": "accuracy", "smaller_is_better": False}
+    entrypoint = "python3 fit.py --lr {lr} --name={model.name} --layers 1 2"
+    by_name = user.create(entrypoint=entrypoint, searcher=searcher, hyperparameters=hyperparameters)
+    user.det("experiment", "wait", str(by_name))
+    found = {trial["hparams"]["lr"]: user.metrics(trial["id"], "validation")[0] for trial in user.trials(by_name)}
+    assert {lr: report["metrics"]["validation_metrics"]["accuracy"] for lr, report in found.items()} == {
+        0.1: 0.1,
+        0.2: 0.2,
+        0.4: 0.4,
+    }
+    assert user.log(by_name).count("name is it's $HOME") == 1
+    flat = {"lr": 0.3, "name": "all flags", "layers": [5, 6]}
+    as_flags = user.create(
+        entrypoint="python3 fit.py {hparams...}", searcher={**searcher, "name": "single"}, hyperparameters=flat
+    )
+    user.det("experiment", "wait", str(as_flags))
+    (trial,) = user.trials(as_flags)
+    assert user.metrics(trial["id"], "validation")[0]["metrics"]["validation_metrics"] == {
+        "accuracy": 0.3,
+        "layers": 11,
+    }
+    assert "name is all flags" in user.log(as_flags)
+
+
 def test_a_paused_trial_resumes_from_its_last_checkpoint(user: User) -> None:
     undisturbed = user.create(hyperparameters={"lr": 0.1, "steps": 30})
     user.det("experiment", "wait", str(undisturbed))
