@@ -22,6 +22,7 @@ missing_packages() {
     have npm || echo npm
     have docker-registry || echo docker-registry
     have htpasswd || echo apache2-utils
+    have mkfs.btrfs || echo btrfs-progs
     have mksquashfs || echo squashfs-tools
     have chromium || echo chromium
     have nginx || echo nginx
