@@ -12,10 +12,14 @@ from tests.waiting import LONG_ENOUGH
 
 Fault = Optional[str]
 """``away``: the connection is cut; ``500``, ``503`` and ``403``: the server's answers, of which the second asks for patience, and
-the third refuses; ``SlowDown`` and ``AccessDenied``: these in S3's words; ``short``: half of the content; ``silent``: no answer
+the third refuses; ``SlowDown`` and ``AccessDenied``: these in S3's words; ``XMinioStorageFull``, ``XMinioAdminBucketQuotaExceeded``
+(MinIO) and ``QuotaExceeded`` (Ceph): what full ones say; ``short``: half of the content; ``silent``: no answer
 for a while."""
 
-_STATUS = {"500": 500, "503": 503, "403": 403, "SlowDown": 503, "AccessDenied": 403}
+_STATUS = {
+    "500": 500, "503": 503, "403": 403, "SlowDown": 503, "AccessDenied": 403,
+    "XMinioStorageFull": 507, "QuotaExceeded": 403, "XMinioAdminBucketQuotaExceeded": 400,
+}  # fmt: skip
 
 
 class Proxy(ThreadingHTTPServer):

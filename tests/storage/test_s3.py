@@ -173,3 +173,22 @@ def test_a_bucket_that_has_taken_a_checkpoint_and_refuses_the_next_one_is_away_u
         refuses = False
         store.publish("a2")
         assert store.exists("a2")
+
+
+@pytest.mark.parametrize("full", ["XMinioStorageFull", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded"])
+def test_a_full_bucket_is_away_until_it_has_room_also_for_the_first_checkpoint(
+    s3_server: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str
+) -> None:
+    monkeypatch.setattr(Driver, "pause", 0.02)
+    is_full = True
+    with Proxy(s3_server.url, lambda method, _: full if is_full and method in ("PUT", "POST") else None) as proxy:
+        store = build({**s3_server.section(), "endpoint_url": proxy.url}, disk=str(tmp_path / "disk"))
+        store._patience = 0.5  # type: ignore[attr-defined]
+        fill(store.stage("a1"))
+        for bring in (lambda: store.flush("a1", ["weights"]), lambda: store.publish("a1")):
+            with pytest.raises(StoreAway, match=f"s3://.*: .*{full}, please") as failed:
+                bring()
+            assert store.may_come_back(failed.value)
+        is_full = False
+        store.publish("a1")
+        assert store.exists("a1")
