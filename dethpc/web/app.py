@@ -73,7 +73,7 @@ class Commits(Rounds, Protocol):
 
 class Pages:
     """``master``: the application whose pages these are, asked in this process. ``cookie``: the name of that of a session.
-    ``notice``: what every page is to say of runs that the master cannot ask about."""
+    ``notice``: what every page is to say of a master that does not get on, and of runs that it cannot ask about."""
 
     def __init__(
         self, master: App, commits: Commits, sessions: Sessions, version: str, cookie: str, notice: Callable[[], str]

@@ -104,3 +104,16 @@ def test_the_newest_line_of_a_log_is_in_sight_and_the_page_has_one_scrollbar(
     if height > 600:
         assert page.evaluate("document.documentElement.scrollHeight") <= height
         assert page.evaluate("document.querySelector('#log').clientHeight") > height / 3
+
+
+def test_every_page_says_that_the_master_cannot_write_while_that_lasts(visitor: Visitor, served: Served) -> None:
+    served.daemon.installation.trouble = (
+        "cannot write (/home/me/.dethpc: No space left on device): states are as last written"
+    )
+    said = (
+        "The master answers, and cannot write (/home/me/.dethpc: No space left on device): states are as last written."
+    )
+    for page in ("experiments", "queue", "about"):
+        assert visitor.get(page).text.count(said) == 1, page
+    served.daemon.installation.trouble = ""
+    assert "cannot write" not in visitor.get("experiments").text

@@ -94,9 +94,13 @@ def create_app(services: Services) -> FastAPI:
 def _pages(app: FastAPI, services: Services, cookie: str) -> ASGIApp:
     from dethpc.web.app import Pages  # with Jinja and all pages
 
-    elsewhere, sessions = services.elsewhere, services.auth.pages
-    version = services.installation.version
-    return Pages(app, services.commits, sessions, version, cookie, lambda: elsewhere.notice).application()
+    elsewhere, installation = services.elsewhere, services.installation
+
+    def notice() -> str:
+        trouble = f"The master answers, and {installation.trouble}." if installation.trouble else ""
+        return " ".join(filter(None, (trouble, elsewhere.notice)))
+
+    return Pages(app, services.commits, services.auth.pages, installation.version, cookie, notice).application()
 
 
 async def _described(request: Request) -> StreamingResponse:
