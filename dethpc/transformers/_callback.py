@@ -15,7 +15,8 @@ from transformers import trainer_utils
 from dethpc import core
 from dethpc.core._info import get_cluster_info
 from dethpc.domain.trial_config import SearcherConfig
-from dethpc.transformers._search import check_length, check_metrics
+from dethpc.transformers._reports import Reports
+from dethpc.transformers._search import check_length
 
 logger = logging.getLogger("dethpc.transformers")
 
@@ -24,6 +25,8 @@ TEST_MODE = "DETHPC_TEST_MODE"
 
 _SPEED = ("_runtime", "_per_second", "_compilation_time")
 _GROUPS = {"eval_": "validation", "test_": "test"}
+_TO_GO_ON = shutil.ignore_patterns("optimizer*", "scheduler*", "scaler*", "rng_state*")
+"""Files that only a training that goes on from the checkpoint needs."""
 
 
 class DetCallback(transformers.TrainerCallback):
@@ -38,6 +41,9 @@ class DetCallback(transformers.TrainerCallback):
 
     ``filter_metrics``: report metrics whose names contain one of these, and what the search needs; None: all.
     ``user_data``: stored in every checkpoint as ``my_data.json``.
+
+    What is logged for one step by several calls, as by ``self.log`` in a ``compute_loss`` or for several evaluation datasets, is
+    one report. Each checkpoint holds the model of the best one so far as well (``load_best_model_at_end``).
 
     A stop is looked for after each step; the Trainer then saves and ends. At the end of the training it evaluates (if
     ``args.do_eval``, which any ``eval_strategy`` implies) and saves, unless it has done so at that step. Raises ValueError when
@@ -64,8 +70,9 @@ class DetCallback(transformers.TrainerCallback):
                 check_length(self._searcher, args)
         needed = [self._searcher.metric, self._searcher.time_metric] if self._searcher else []
         self.filter_metrics = [*filter_metrics, *filter(None, needed)] if filter_metrics else None
-        self._reported: Dict[str, int] = {}  # group: the step of its last report
-        self._saved = -1
+        self._reports = Reports(core_context, self._searcher)
+        self._in_step = False
+        self._evaluated = self._saved = -1  # the step of the last one
         self._percent = 0
         self._preempted = False
         self._kept: Optional[pathlib.Path] = None  # what is being stored, on the machine's first worker
@@ -91,6 +98,29 @@ class DetCallback(transformers.TrainerCallback):
 
     # --- reports --------------------------------------------------------------------------------------------------------
 
+    def on_train_begin(
+        self,
+        args: transformers.TrainingArguments,
+        state: transformers.TrainerState,
+        control: transformers.TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        self._reports.training = True
+        best = state.best_model_checkpoint
+        if best is not None and not os.path.isdir(best):  # it was saved in another job's directory
+            here = os.path.join(args.output_dir, os.path.basename(best))
+            state.best_model_checkpoint = here if os.path.isdir(here) else best
+
+    def on_step_begin(
+        self,
+        args: transformers.TrainingArguments,
+        state: transformers.TrainerState,
+        control: transformers.TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        self._reports.send()
+        self._in_step = True
+
     def on_log(
         self,
         args: transformers.TrainingArguments,
@@ -99,17 +129,22 @@ class DetCallback(transformers.TrainerCallback):
         logs: Optional[Dict[str, Any]] = None,
         **kwargs: Any,
     ) -> None:
-        group = _group(logs or {})
-        # A Trainer logs the means of the whole training, and a last evaluation, at a step that it has logged before.
-        if not logs or self._reported.get(group) == state.global_step:
-            return
-        self._reported[group] = state.global_step
-        if not state.is_world_process_zero:
-            return
-        metrics = {"batches": state.global_step, "epochs": state.epoch, **self._wanted(logs)}
-        if group == "validation" and self._searcher is not None:
-            check_metrics(self._searcher, metrics)
-        self.core_context.train.report_metrics(group, state.global_step, metrics)
+        if not logs or not state.is_world_process_zero or (self._preempted and "train_runtime" in logs):
+            return  # the last are means of a training that goes on later
+        # What the model logs while a step is made belongs to that step, which the Trainer counts when it is over.
+        step = state.global_step + int(self._in_step)
+        self._reports.add(_group(logs), step, state.epoch, self._wanted(logs))
+
+    def on_evaluate(
+        self,
+        args: transformers.TrainingArguments,
+        state: transformers.TrainerState,
+        control: transformers.TrainerControl,
+        metrics: Optional[Dict[str, Any]] = None,
+        **kwargs: Any,
+    ) -> None:
+        self._evaluated = state.global_step
+        self._reports.evaluated(metrics or {})
 
     def _wanted(self, logs: Dict[str, Any]) -> Dict[str, Any]:
         """Without the speed, and without ``epoch``, which is rounded."""
@@ -137,6 +172,7 @@ class DetCallback(transformers.TrainerCallback):
         control: transformers.TrainerControl,
         **kwargs: Any,
     ) -> None:
+        self._in_step = False
         self._report_progress(state)
         if os.environ.get(TEST_MODE):
             control.should_training_stop = True
@@ -158,7 +194,7 @@ class DetCallback(transformers.TrainerCallback):
         if self._preempted and state.epoch != int(state.epoch or 0):
             # The Trainer takes a stop for the epoch's end. An evaluation now takes time, and draws from the random generators.
             control.should_evaluate = False
-        if not self._preempted and self._reported.get("validation") != state.global_step:
+        if not self._preempted and self._evaluated != state.global_step:
             control.should_evaluate = bool(args.do_eval)
         if self._saved != state.global_step:
             control.should_save = True
@@ -172,6 +208,7 @@ class DetCallback(transformers.TrainerCallback):
         control: transformers.TrainerControl,
         **kwargs: Any,
     ) -> None:
+        self._reports.send()
         self._saved = state.global_step
         folder = f"checkpoint-{state.global_step}"
         if state.is_world_process_zero and self.user_data is not None:
@@ -183,20 +220,23 @@ class DetCallback(transformers.TrainerCallback):
         checkpoint.wait()
         distributed.allgather(None)  # a worker gets here when it has saved its own part; the others may not have
         if distributed.local_rank == 0:
-            kept = self._keep(pathlib.Path(args.output_dir), (folder, "runs"))
+            kept = self._keep(pathlib.Path(args.output_dir), (folder, "runs"), state.best_model_checkpoint)
             checkpoint.upload_async(kept, metadata, shard=True)
         else:  # has written into the same directory
             checkpoint.upload_async(None, metadata, shard=True)
 
-    def _keep(self, output_dir: pathlib.Path, folders: Sequence[str]) -> pathlib.Path:
+    def _keep(self, output_dir: pathlib.Path, folders: Sequence[str], best: Optional[str]) -> pathlib.Path:
         """The folders once more, by other names of the same files: the Trainer may delete its own (``save_total_limit``) while they
-        are being stored."""
+        are being stored. With the model of ``best``, the best checkpoint so far, which the Trainer may load at its end."""
         self._remove_kept()
         self._kept = output_dir / f".dethpc-saving-{self.core_context.distributed.cross_rank}"
         self._remove_kept()  # what a run that was killed has left
         for folder in folders:
             if (output_dir / folder).is_dir():
                 shutil.copytree(output_dir / folder, self._kept / folder, copy_function=_link)
+        name = os.path.basename(best or "")
+        if name and name not in folders and (output_dir / name).is_dir():
+            shutil.copytree(output_dir / name, self._kept / name, ignore=_TO_GO_ON, copy_function=_link)
         return self._kept
 
     def _remove_kept(self) -> None:
@@ -210,6 +250,8 @@ class DetCallback(transformers.TrainerCallback):
         control: transformers.TrainerControl,
         **kwargs: Any,
     ) -> None:
+        self._reports.send()
+        self._reports.training = False
         self.core_context.checkpoint.wait()
         self._remove_kept()
 

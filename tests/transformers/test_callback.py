@@ -49,7 +49,15 @@ class StopAt(TrainerCallback):
 
 
 def train(
-    cluster: Cluster, *, stop_at: Optional[int] = None, seed: int = 1, options: Any = None, **arguments: Any
+    cluster: Cluster,
+    *,
+    stop_at: Optional[int] = None,
+    seed: int = 1,
+    options: Any = None,
+    made: Any = Trainer,
+    after: Any = lambda trainer: None,
+    evaluated: Any = None,
+    **arguments: Any,
 ) -> Tiny:
     """As a script of a user would, on the cluster; a new attempt, on another node, each time."""
     cluster.enter()
@@ -76,8 +84,9 @@ def train(
     model = Tiny()
     with det.core.init() as core_context:
         callbacks = [StopAt(cluster, stop_at), DetCallback(core_context, args, **(options or {}))]
-        trainer = Trainer(model, args, train_dataset=data(50), eval_dataset=data(20), callbacks=callbacks)
+        trainer = made(model, args, train_dataset=data(50), eval_dataset=evaluated or data(20), callbacks=callbacks)
         trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
+        after(trainer)
     return model
 
 
@@ -178,3 +187,95 @@ def test_it_works_off_the_cluster(off_cluster: Path, tmp_path: Path) -> None:
     with det.core.init() as core_context:
         Trainer(Tiny(), args, train_dataset=data(20), callbacks=[DetCallback(core_context, args)]).train()
     assert len(list(off_cluster.glob("checkpoints/*/checkpoint-2/model.safetensors"))) == 1
+
+
+EVERY_TWO = {
+    "max_steps": 8,
+    "logging_steps": 2,
+    "eval_strategy": "steps",
+    "eval_steps": 2,
+    "save_strategy": "steps",
+    "save_steps": 2,
+}
+
+
+def test_several_evaluation_datasets_are_one_report_of_each_step(searched: Cluster) -> None:
+    searched.info["trial"]["config"]["searcher"]["metric"] = "eval_b_loss"
+    train(searched, evaluated={"a": data(10), "b": data(20)}, **EVERY_TWO)
+    found = reports(searched, "validation")
+    assert steps(found) == [2, 4, 6, 8]
+    for report in found:
+        assert report["metrics"].keys() == {"eval_a_loss", "eval_b_loss", "batches", "epochs"}
+
+
+class LogsItself(Trainer):
+    def compute_loss(self, model: Any, inputs: Any, *args: Any, **options: Any) -> Any:
+        loss = super().compute_loss(model, inputs, *args, **options)
+        if model.training:
+            self.log({"twice": 2 * float(loss)})
+        return loss
+
+
+@pytest.mark.parametrize("logging_steps", [1, 4])
+def test_what_the_model_logs_itself_is_in_the_report_of_its_step(searched: Cluster, logging_steps: int) -> None:
+    train(searched, made=LogsItself, **{**EVERY_TWO, "logging_steps": logging_steps})
+    found = [report for report in reports(searched, "training") if "twice" in report["metrics"]]
+    assert steps(found) == [*range(1, 9)]
+    with_loss = [report["metrics"] for report in found if "loss" in report["metrics"]]
+    assert [metrics["batches"] for metrics in with_loss] == [*range(logging_steps, 9, logging_steps)]
+    if logging_steps == 1:
+        assert all(abs(metrics["twice"] - 2 * metrics["loss"]) < 1e-3 for metrics in with_loss)
+
+
+class Judged(Trainer):
+    """Its evaluations find step 4 best."""
+
+    def evaluation_loop(self, *args: Any, **options: Any) -> Any:
+        output = super().evaluation_loop(*args, **options)
+        output.metrics["eval_found"] = 0.1 if self.state.global_step == 4 else 0.5 + self.state.global_step / 100
+        return output
+
+
+class Dies(TrainerCallback):
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step == 7:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("kept", [1, 3])
+def test_the_best_model_is_loaded_at_the_end_though_the_training_died_between(searched: Cluster, kept: int) -> None:
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_found", "greater_is_better": False}
+    asked = {**EVERY_TWO, **best, "save_total_limit": kept, "made": Judged}
+    whole = train(searched, **asked)
+
+    def dies(*args: Any, callbacks: Any, **options: Any) -> Trainer:
+        return Judged(*args, callbacks=[*callbacks, Dies()], **options)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(searched, **{**asked, "made": dies})
+    latest = saved(searched)[-1]
+    assert latest["metadata"]["steps_completed"] == 6
+    files = latest["resources"]
+    assert "checkpoint-4/model.safetensors" in files and "checkpoint-4/optimizer.pt" not in files
+    searched.info["latest_checkpoint"] = latest["uuid"]
+    ended: List[Trainer] = []
+    rest = train(searched, after=ended.append, **asked)
+    assert same(rest, whole)
+    state = ended[0].state
+    assert state.best_metric == 0.1 and Path(str(state.best_model_checkpoint)).is_dir()
+
+
+def test_an_evaluation_after_the_training_adds_metrics_and_replaces_none(searched: Cluster) -> None:
+    def evaluates(trainer: Trainer) -> None:
+        for parameter in trainer.model.parameters():
+            parameter.data.zero_()
+        trainer.evaluate()
+        trainer.evaluate(data(10), metric_key_prefix="ood")
+
+    train(searched, after=evaluates, **EVERY_TWO)
+    of_the_step, later = [r["metrics"] for r in reports(searched, "validation") if r["steps_completed"] == 8]
+    assert of_the_step.keys() == {"eval_loss", "batches", "epochs"} and later.keys() == {
+        "ood_loss",
+        "batches",
+        "epochs",
+    }
