@@ -17,6 +17,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from dethpc import core
 from dethpc.core._random import generators, restore_generators
 from dethpc.core._searcher import _other_length
+from dethpc.lightning._beside import Kept, bring_back
 from dethpc.lightning._logger import DeterminedLogger, batches_trained, epochs_trained
 from dethpc.lightning._saving import Saving
 
@@ -48,7 +49,8 @@ class DeterminedCallback(Checkpoint):
     a training that was not stopped. A number of batches looks that often: a stop is quicker, and what is left of the epoch is
     trained on data in a new order, unless the data loader keeps its state (``state_dict()``).
 
-    It takes the place of the ModelCheckpoint that a Trainer adds by itself, and adds a :class:`DeterminedLogger` to the Trainer
+    It takes the place of the ModelCheckpoint that a Trainer adds by itself: without another one, ``ckpt_path="best"`` is the last
+    checkpoint. What other ModelCheckpoints have kept goes with each checkpoint and is there again when training goes on. It adds a :class:`DeterminedLogger` to the Trainer
     unless it has one.
     """
 
@@ -72,6 +74,9 @@ class DeterminedCallback(Checkpoint):
         self._chief = core_context.distributed.rank == 0
         self._logger = DeterminedLogger(core_context)
         self._files = contextlib.ExitStack()  # the checkpoint, until it has been read
+        self._found = contextlib.ExitStack()  # the last checkpoint, for whoever asks for its file
+        self._last = self._last_file = ""
+        self._restored: Optional[pathlib.Path] = None
         self._random: Optional[Dict[str, Any]] = None
         self._weights: Optional[pathlib.Path] = None
         self._saving = Saving()
@@ -90,9 +95,25 @@ class DeterminedCallback(Checkpoint):
             )
             self._weights = path / _CHECKPOINT
             return None
+        self._restored = path
         random = path / self._random_file()
         self._random = pickle.loads(random.read_bytes()) if random.exists() else None  # nosec B301  # the trial's own
         return str(path / _CHECKPOINT)
+
+    @property
+    def best_model_path(self) -> str:
+        """The file of the last checkpoint, as of a ModelCheckpoint that monitors nothing; "" before there is one. Any worker."""
+        if self._last and not self._last_file:
+            self._found.close()
+            path = self._found.enter_context(
+                self._core.checkpoint.restore_path(self._last, core.DownloadMode.NoSharedDownload)
+            )
+            self._last_file = str(path / _CHECKPOINT)
+        return self._last_file
+
+    @property
+    def last_model_path(self) -> str:
+        return self.best_model_path
 
     # --- around the training --------------------------------------------------------------------------------------------
 
@@ -103,12 +124,18 @@ class DeterminedCallback(Checkpoint):
         else:
             trainer.loggers = [*trainer.loggers, self._logger]
         self._logger._trainer = trainer
+        # Last of all: what others have kept is stored too, and the Trainer's own checkpoint callback is the first one.
+        trainer.callbacks = [*(one for one in trainer.callbacks if one is not self), self]
         if self._weights is not None:
             if self._weights.is_dir():
                 raise RuntimeError("weights cannot be taken from a checkpoint that a strategy has saved in shards")
             found = torch.load(self._weights, map_location="cpu", weights_only=False)  # nosec B614  # the trial's own
             pl_module.load_state_dict(found["state_dict"])
             self._weights = None
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: Dict[str, Any]) -> None:
+        if self._restored is not None:
+            bring_back(trainer, checkpoint, self._restored, files=self._core.distributed.local_rank == 0)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # The last hook before data loaders draw: what follows is as it was after the epoch that was saved.
@@ -121,6 +148,7 @@ class DeterminedCallback(Checkpoint):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._core._take_term_from("lightning")
+        self._restored = None
         self._files.close()
         self._left_epoch = False
         if self._chief and not os.environ.get(TEST_MODE):
@@ -206,18 +234,22 @@ class DeterminedCallback(Checkpoint):
         checkpoint, random = self._core.checkpoint, pickle.dumps(generators())
         checkpoint.wait()  # it may still be writing the last copy
         caught = self._saving.caught(trainer)
+        kept = Kept(trainer) if self._chief else None
+        self._last_file = ""
 
         def write(path: pathlib.Path) -> None:
             (path / self._random_file()).write_bytes(random)
             if self._chief:
                 (path / _STATE).write_text(json.dumps({"continue_id": self._continue_id, **metadata}))
+            if kept is not None:
+                kept.write(path)
             if caught is not None:
                 caught[0](path / _CHECKPOINT)
 
         if caught is not None and caught[1]:
-            checkpoint.store_async(write, metadata, shard=True)
+            self._last = checkpoint.store_async(write, metadata, shard=True)
             return
-        with checkpoint.store_path_async(metadata, shard=True) as (path, _):
+        with checkpoint.store_path_async(metadata, shard=True) as (path, self._last):
             write(path)
             if caught is None:
                 trainer.save_checkpoint(path / _CHECKPOINT)

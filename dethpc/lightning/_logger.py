@@ -80,7 +80,7 @@ def batches_trained(trainer: Trainer) -> int:
 def epochs_trained(trainer: Trainer) -> float:
     """In all, with the fraction of the current one where its length is known."""
     begun, length = trainer.current_epoch, trainer.num_training_batches
-    if not 0 < length < float("inf"):
+    if trainer.state.fn != "fit" or not 0 < length < float("inf"):
         return int(begun)
     epochs = begun + (trainer.fit_loop.batch_idx + 1) / length
     return int(epochs) if epochs == int(epochs) else float(epochs)

@@ -7,11 +7,12 @@ import signal
 import threading
 import time
 from pathlib import Path
-from typing import Any, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence
 
 import lightning.pytorch as pl
 import pytest
 import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 import determined as det
@@ -69,8 +70,10 @@ def train(
     seed: int = 1,
     options: Any = None,
     callbacks_too: Sequence[pl.Callback] = (),
+    module: Optional[pl.LightningModule] = None,
+    after: Callable[[pl.Trainer], object] = lambda trainer: None,
     **arguments: Any,
-) -> Module:
+) -> Any:
     """As a script of a user would, on the cluster; a new attempt each time."""
     cluster.enter()
     cluster.attempt.stop.unlink(missing_ok=True)
@@ -79,7 +82,7 @@ def train(
     info = det.get_cluster_info()
     assert info is not None
     torch.manual_seed(seed)
-    module = Module()
+    module = module or Module()
     with det.core.init() as core_context:
         callback = DeterminedCallback(core_context, info.latest_checkpoint, info.trial.trial_id, **(options or {}))
         quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "accelerator": "cpu"}
@@ -88,6 +91,7 @@ def train(
             **{"max_epochs": 3, "log_every_n_steps": 3, **quiet, **arguments},
         )
         trainer.fit(module, loader(50, True), loader(20, False), ckpt_path=callback.restore())
+        after(trainer)
     return module
 
 
@@ -233,3 +237,61 @@ def test_what_cannot_be_copied_is_written_before_the_training_goes_on(
     train(cluster, max_epochs=1)
     (one,) = saved(cluster)
     assert torch.load(cluster.storage / one["uuid"] / "checkpoint.ckpt", weights_only=False)["global_step"] == BATCHES
+
+
+class Judged(Module):
+    """Its validations find the second epoch best."""
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("found", 0.1 if self.current_epoch == 1 else 0.5 + self.current_epoch / 100)
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("test_found", 1.0)
+
+
+class DiesIn(pl.Callback):
+    def __init__(self, epoch: int) -> None:
+        self._epoch = epoch
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        if trainer.current_epoch == self._epoch:
+            raise KeyError("dies")
+
+
+def test_the_best_of_other_checkpoint_callbacks_is_there_at_the_end_though_the_training_died_between(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    def best(folder: str) -> ModelCheckpoint:
+        return ModelCheckpoint(tmp_path / folder, monitor="found", save_top_k=1)
+
+    first, second, epochs = best("first"), best("second"), []
+    with pytest.raises(KeyError):
+        train(cluster, module=Judged(), callbacks_too=[first, DiesIn(3)], max_epochs=4)
+    cluster.info["latest_checkpoint"] = saved(cluster)[-1]["uuid"]
+    assert not list(tmp_path.glob(".dethpc*"))
+
+    def tests_the_best(trainer: pl.Trainer) -> None:
+        path = Path(trainer.checkpoint_callback.best_model_path)  # type: ignore[union-attr]
+        assert path.parent == tmp_path / "second" and second.best_model_score == 0.1
+        epochs.append(torch.load(path, weights_only=False)["epoch"])
+        trainer.test(Judged(), loader(20, False), ckpt_path="best", verbose=False)
+
+    train(cluster, module=Judged(), callbacks_too=[second], after=tests_the_best, max_epochs=4)
+    assert epochs == [1]
+    assert len(list((tmp_path / "second").iterdir())) == 1, (
+        "the one before it was removed as it is without an interruption"
+    )
+
+
+def test_without_another_checkpoint_callback_the_best_is_the_last(cluster: Cluster) -> None:
+    files: List[str] = []
+
+    def tests_the_best(trainer: pl.Trainer) -> None:
+        trainer.validate(Judged(), loader(20, False), verbose=False)
+        trainer.test(Judged(), loader(20, False), ckpt_path="best", verbose=False)
+        files.append(trainer.checkpoint_callback.best_model_path)  # type: ignore[union-attr]
+
+    train(cluster, module=Judged(), after=tests_the_best, max_epochs=2)
+    assert torch.load(files[0], weights_only=False)["epoch"] == 1
+    assert [report["metrics"]["epochs"] for report in reports(cluster, "test")] == [2]
+    assert [report["metrics"]["epochs"] for report in reports(cluster, "validation")] == [1, 2, 2]
