@@ -1,4 +1,4 @@
-"""What other ModelCheckpoints of a Trainer have kept: their best files go with each checkpoint, and are there again in the next job."""
+"""What other ModelCheckpoints of a Trainer have kept: it goes with each checkpoint, and is there again in the next job."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Kept:
 
 
 def bring_back(trainer: Trainer, checkpoint: Dict[str, Any], path: pathlib.Path, *, files: bool) -> None:
-    """Put what the checkpoint ``path`` has kept where the ModelCheckpoints of this job write (``files``: this worker does), and have
-    their states in ``checkpoint`` say so, before they are read."""
+    """Put what the checkpoint ``path`` has kept where the ModelCheckpoints of this job write (``files``: this worker does), and
+    have their states in ``checkpoint`` say so, before they are read."""
     for number, callback in _others(trainer):
         state, folder = checkpoint.get("callbacks", {}).get(callback.state_key), path / _FOLDER / str(number)
         if not state or not folder.is_dir():

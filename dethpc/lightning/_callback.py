@@ -50,8 +50,8 @@ class DeterminedCallback(Checkpoint):
     trained on data in a new order, unless the data loader keeps its state (``state_dict()``).
 
     It takes the place of the ModelCheckpoint that a Trainer adds by itself: without another one, ``ckpt_path="best"`` is the last
-    checkpoint. What other ModelCheckpoints have kept goes with each checkpoint and is there again when training goes on. It adds a :class:`DeterminedLogger` to the Trainer
-    unless it has one.
+    checkpoint. What other ModelCheckpoints have kept goes with each checkpoint and is there again when training goes on. It adds
+    a :class:`DeterminedLogger` to the Trainer unless it has one.
     """
 
     def __init__(
