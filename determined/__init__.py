@@ -31,8 +31,14 @@ class _Loader:  # of no class of importlib.abc, whose import takes longer than a
 class _Finder:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
         top, dot, rest = name.partition(".")
-        real = find_spec(f"dethpc.{rest}") if top == "determined" and dot else None
+        if top != "determined" or not dot:
+            return None
+        real = find_spec(f"dethpc.{rest}")
         if real is None:
+            from dethpc.published import instead_of
+
+            if (words := instead_of(name)) is not None:
+                raise ModuleNotFoundError(f"dethpc has no {name}: {words} (docs/from-determined.md)", name=name)
             return None
         spec = ModuleSpec(name, _Loader(real), origin=real.origin)  # type: ignore[arg-type]
         spec.submodule_search_locations = real.submodule_search_locations

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from dethpc.core._info import get_cluster_info as get_cluster_info
     from dethpc.errors import InvalidHP as InvalidHP
     from dethpc.sweeps import sweep as sweep
+    from dethpc.trials import EnvContext as EnvContext
+    from dethpc.trials import ExperimentConfig as ExperimentConfig
+    from dethpc.trials import LegacyTrial as LegacyTrial
+    from dethpc.trials import TrialContext as TrialContext
+    from dethpc.trials import TrialController as TrialController
     from dethpc.util import import_from_path as import_from_path
 
 __version__ = "0.1.0"
@@ -34,6 +39,9 @@ _LAZY = {
     "get_cluster_info": "dethpc.core._info",
     "import_from_path": "dethpc.util",
     "sweep": "dethpc.sweeps",
+    **dict.fromkeys(
+        ("TrialContext", "ExperimentConfig", "EnvContext", "LegacyTrial", "TrialController"), "dethpc.trials"
+    ),
 }
 _SUBMODULES = (
     *("core", "launch", "errors", "exec", "storage", "client", "experimental"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import pathlib
 import random
 import sys
 import time
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Union, cast
 
 
 def merge_dicts(base_dict: Dict[Any, Any], source_dict: Dict[Any, Any]) -> Dict[Any, Any]:
@@ -20,6 +21,29 @@ def merge_dicts(base_dict: Dict[Any, Any], source_dict: Dict[Any, Any]) -> Dict[
         both = isinstance(value, dict) and isinstance(below, dict)
         merged[name] = merge_dicts(merged[name], value) if both else value
     return merged
+
+
+def has_param(fn: Callable[..., Any], name: str, pos: Optional[int] = None) -> bool:
+    """Whether ``fn`` has a parameter of that name, or one at the position ``pos``, counted from 0."""
+    names = list(inspect.signature(fn).parameters)
+    return name in names or (pos is not None and len(names) > pos)
+
+
+def filter_duplicates(
+    in_list: List[Any], sorter: Callable[[List[Any]], List[Any]] = cast(Callable[[List[Any]], List[Any]], sorted)
+) -> Set[Any]:
+    """What occurs more than once. ``sorter`` brings equal values together."""
+    ordered = sorter(in_list)
+    return {value for value, after in zip(ordered, ordered[1:]) if value == after}
+
+
+def is_overridden(full_method: Any, parent_class: Any) -> bool:
+    """Whether a method, taken from an instance or a class, is another one than its parent class's. A value that stands where the
+    parent has a method is none."""
+    if not callable(full_method) or not hasattr(full_method, "__name__"):
+        return False
+    inherited = getattr(parent_class, full_method.__name__, None)
+    return getattr(full_method, "__func__", full_method) is not getattr(inherited, "__func__", inherited)
 
 
 def download_gcs_blob_with_backoff(blob: Any, n_retries: int = 32, max_backoff: int = 32) -> Any:

@@ -29,7 +29,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
-from dethpc.domain.trial_config import TrialConfig
+from dethpc.domain.trial_config import UNITS, TrialConfig
 
 if TYPE_CHECKING:
     from dethpc.storage.ownership import Owner
@@ -70,8 +70,9 @@ class TrialInfo:
         self.trial_seed = trial_seed
         #: The hyperparameters that the searcher chose, nested as in the configuration.
         self.hparams = hparams
+        self._effective = config
         # Private, as in Determined: the configuration's shape may change between versions.
-        self._config = config
+        self._config = _with_length(config)
         self._steps_completed = steps_completed
         self._trial_run_id = trial_run_id
         self._debug = debug
@@ -81,7 +82,17 @@ class TrialInfo:
     @property
     def _settings(self) -> TrialConfig:
         """The configuration, typed."""
-        return TrialConfig.from_json(self._config)
+        return TrialConfig.from_json(self._effective)
+
+
+def _with_length(config: Dict[str, Any]) -> Dict[str, Any]:
+    """With the ``searcher.max_length`` of older configurations beside the ``max_time`` that it has become: published training code
+    computes schedules from it."""
+    searcher = config.get("searcher") or {}
+    unit, length = searcher.get("time_metric"), searcher.get("max_time")
+    if unit not in UNITS or length is None or searcher.get("max_length") is not None:
+        return config
+    return {**config, "searcher": {**searcher, "max_length": {unit: length}}}
 
 
 class ResourcesInfo:

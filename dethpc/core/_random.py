@@ -11,7 +11,9 @@ def generators() -> Dict[str, Any]:
     """Their states, in Determined's names; of GPUs, the current one's."""
     found: Dict[str, Any] = {"random_rng_state": random.getstate()}
     if "numpy" in sys.modules:
-        found["np_rng_state"] = sys.modules["numpy"].random.get_state()
+        kind, keys, *rest = sys.modules["numpy"].random.get_state()
+        # A list, which torch.load(weights_only=True) reads; it takes no array.
+        found["np_rng_state"] = (kind, keys.tolist(), *rest)
     torch = sys.modules.get("torch")
     if torch is not None:
         found["cpu_rng_state"] = torch.get_rng_state()

@@ -14,11 +14,12 @@ from dethpc import core
 from dethpc.errors import InvalidTrial, NotTraining
 from dethpc.pytorch._data import TorchData, _Data, to_device
 from dethpc.pytorch._reducer import _PyTorchReducerContext
+from dethpc.trials import TrialContext
 
 logger = logging.getLogger("dethpc.pytorch")
 
 
-class _TrialContext(_PyTorchReducerContext, metaclass=abc.ABCMeta):
+class _TrialContext(TrialContext, _PyTorchReducerContext, metaclass=abc.ABCMeta):
     """What trials of all frameworks share: hyperparameters, configuration, batch sizes, where the training stands."""
 
     def __init__(

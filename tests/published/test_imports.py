@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import uuid
 
@@ -59,3 +60,54 @@ def test_a_trial_of_a_search_of_ones_own_begins_anew() -> None:
     assert made.to_wire()["createTrial"]["hyperparams"] == {"lr": 1}
     with pytest.raises(ValueError, match="starts from scratch"):
         searcher.Create(request_id=uuid.uuid4(), hparams={}, checkpoint="a-checkpoint")
+
+
+def test_a_trial_class_may_be_annotated_with_the_context_of_all_kinds() -> None:
+    from determined.pytorch import PyTorchTrialContext
+
+    assert issubclass(PyTorchTrialContext, determined.TrialContext)
+    config = determined.ExperimentConfig({"searcher": {"name": "single", "metric": "loss"}, "entrypoint": "a:B"})
+    assert (config.get_searcher_metric(), config.get_entrypoint(), config.scheduling_unit()) == ("loss", "a:B", 100)
+
+
+@pytest.mark.parametrize("name", ["EnvContext", "LegacyTrial", "TrialController"])
+def test_what_was_inside_of_controllers_can_be_imported_and_says_what_to_use(name: str) -> None:
+    inside = getattr(determined, name)
+    with pytest.raises(NotImplementedError, match=rf"determined\.{name} .*PyTorchTrial"):
+        inside()
+    with pytest.raises(NotImplementedError, match=rf"determined\.{name} "):
+        type("Mine", (inside,), {"__module__": "model_def"})
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("determined.integrations.huggingface", "determined.transformers.DetCallback"),
+        ("determined.constants", "get_cluster_info"),
+        ("determined.common.experimental.model", "comes later"),
+        ("determined.exec.prep_container", "runs the entrypoint itself"),
+    ],
+)
+def test_a_module_that_is_not_here_says_what_stands_in_its_place(module: str, words: str) -> None:
+    with pytest.raises(ModuleNotFoundError, match=f"dethpc has no {module.rpartition('.')[0]}.*{words}"):
+        importlib.import_module(module)
+    with pytest.raises(ModuleNotFoundError, match="No module named 'determined.of_nobody'"):
+        importlib.import_module("determined.of_nobody")
+
+
+def test_functions_of_util_that_published_trials_call() -> None:
+    from determined.util import filter_duplicates, has_param, is_overridden
+
+    class Parent:
+        def one(self) -> None: ...
+
+        def two(self) -> None: ...
+
+    class Child(Parent):
+        def one(self) -> None: ...
+
+    assert (
+        is_overridden(Child().one, Parent) and not is_overridden(Child().two, Parent) and not is_overridden(3, Parent)
+    )
+    assert has_param(lambda a, b: 0, "b") and has_param(lambda a, b: 0, "x", 1) and not has_param(lambda a: 0, "x", 1)
+    assert filter_duplicates([3, 1, 3, 2, 2]) == {2, 3}
