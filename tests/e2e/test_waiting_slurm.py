@@ -29,17 +29,23 @@ def full(slurm: Cluster) -> Iterator[str]:
     """All GPUs are another user's, if this test may act as one; says whose they are. No process runs: theirs could not here."""
     other: dict[str, Any] = {"user": "daemon", "group": "daemon", "extra_groups": []} if os.getuid() == 0 else {}
     asking = ["salloc", "--no-shell", "--job-name=theirs", "-N4", "--gres=gpu:4"]
+    said = []
 
     def asked() -> bool:
         """A salloc that fails, as one does whose controller is busy just then, is run again."""
         slurm.run("scancel", "--name=theirs")
         wait_until(lambda: not slurm.run("squeue", "-h", "--name=theirs"))
+        # In an environment of its own: what tests before this one have left in ours may be requests to salloc.
         with contextlib.suppress(subprocess.TimeoutExpired):  # the allocation outlives it
-            subprocess.run(asking, env={**os.environ, **slurm.env}, cwd="/", capture_output=True, timeout=60, **other)
+            done = subprocess.run(asking, env=slurm.env, cwd="/", capture_output=True, text=True, timeout=60, **other)
+            said[:] = [done.stderr]
         return slurm.run("squeue", "-h", "--name=theirs", "-o", "%T").split() == ["RUNNING"]
 
     try:
-        wait_until(asked)
+        try:
+            wait_until(asked)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; salloc: {said}") from error
         yield "1 job of other users" if other else "1 job of yours"
     finally:
         slurm.run("scancel", "--name=theirs")

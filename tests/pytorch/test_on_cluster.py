@@ -55,7 +55,7 @@ def reports(run: Any, group: str, k: int = 0) -> List[Dict[str, Any]]:
 
 def final_weights(run: Any, storage: Path, k: int = 0) -> Dict[str, Any]:
     uuid = journal(run, "checkpoint", k)[-1].data["uuid"]
-    checkpoint = torch.load(storage / uuid / "state_dict.pth", weights_only=False)
+    checkpoint = torch.load(storage / uuid / "state_dict.pth", weights_only=True)
     weights: Dict[str, Any] = checkpoint["models_state_dict"][0]
     return weights
 
