@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import takewhile
 
+from dethpc.config.source import read
 from dethpc.domain.facts import Attempt, Row, Run, Trial
 from dethpc.domain.log_policies import EXCLUDE_NODE, LogMatch, Noted, against_retrying
 from dethpc.domain.messages import alike
@@ -237,15 +239,21 @@ def _after_failure(
     attempts: Sequence[Attempt],
     decision: Decision,
 ) -> None:
-    """The trial rests and starts again, as often as it may; what fails alike before its first report would only do so again."""
+    """The trial rests and starts again, as often as it may; what fails alike before its first report would only do so again, and
+    is left at that unless its owner has said a number of restarts."""
     restarts, limit = trial.restarts + 1, experiment.config.max_restarts
     elsewhere = any(match.action == EXCLUDE_NODE for match in event.matched) or may_heal_elsewhere(event.report)
     untrained = all(a.first_at is None for a in attempts) and not elsewhere
     if against := against_retrying(event.matched):
         words = f"{verdict.reason} ({NO_RETRY}: {against.words})"
         _close(experiment, trial, State.ERROR, words, event.at, decision)
-    elif restarts <= limit and untrained and _failed_alike(attempts, verdict):
-        words = f"{verdict.reason} (twice before its first report: no restart would heal that)"
+    elif (
+        1 < restarts <= limit  # the failures before it was continued do not count
+        and untrained
+        and _failed_alike(attempts, verdict)
+        and not _says_restarts(experiment.row.original_config)
+    ):
+        words = f"{verdict.reason} (twice before its first report, so it is not restarted; max_restarts in the configuration would)"
         _close(experiment, trial, State.ERROR, words, event.at, decision)
     elif restarts > limit:
         words = f"{verdict.reason} (after {limit} restarts)"
@@ -254,6 +262,12 @@ def _after_failure(
         trial = _resting(replace(trial, restarts=restarts, early_exit=""), restarts, event)
         trial = replace(trial, reason=f"restarted: {verdict.reason}")
         decision.rows.append(first_trial.held_by(experiment, trial) if untrained else trial)
+
+
+@lru_cache(maxsize=64)
+def _says_restarts(original_config: str) -> bool:
+    """Whether its owner's own text has ``max_restarts``."""
+    return "max_restarts" in original_config and "max_restarts" in read(original_config, "config")[0].data
 
 
 def _failed_alike(attempts: Sequence[Attempt], verdict: Verdict) -> bool:

@@ -117,7 +117,7 @@ class User:
             "reproducibility": {"experiment_seed": 42},
             **changes,
         }
-        return self.write(file, yaml.safe_dump(config))
+        return self.write(file, yaml.safe_dump({name: value for name, value in config.items() if value is not None}))
 
     def create(self, *options: str, **changes: Any) -> int:
         self.config(**changes)

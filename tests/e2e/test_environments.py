@@ -74,7 +74,7 @@ def test_an_environment_that_cannot_be_set_up_is_its_users_failure_and_one_that_
     env = shell(site, "one", GO="/", MINE="x")
     single = {"name": "single", "metric": "loss"}
     site.config(
-        entrypoint=["python3", "train.py"], searcher=single, environment={"setup": "modul load cuda"}, max_restarts=5
+        entrypoint=["python3", "train.py"], searcher=single, environment={"setup": "modul load cuda"}, max_restarts=None
     )
     det(site, env, "experiment", "create", "config.yaml", "context")
     none = {"python": f"{site.folder}/nowhere/bin/python3"}

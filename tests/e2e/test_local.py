@@ -226,7 +226,7 @@ def test_a_faulty_trial_is_restarted_as_often_as_allowed_while_it_fails_otherwis
 
 def test_a_trial_that_fails_alike_before_its_first_report_is_given_up_at_once(user: User) -> None:
     user.write("context/train.py", "print('attempt')\nsteps_done += 1\n")
-    experiment = user.create(max_restarts=5)
+    experiment = user.create(max_restarts=None)
     told = user.det("experiment", "wait", str(experiment), code=1)
     words = "NameError: name 'steps_done' is not defined (twice before its first report"
     assert words in told and words in user.det("experiment", "describe", str(experiment))
@@ -235,7 +235,7 @@ def test_a_trial_that_fails_alike_before_its_first_report_is_given_up_at_once(us
 
 def test_a_trial_class_whose_module_is_missing_fails_twice_and_not_six_times(user: User) -> None:
     user.write("context/model_def.py", "import sys; sys.exit('no such file')\n")
-    experiment = user.create(entrypoint="python3 -m dethpc.exec.harness missing_module:Trial", max_restarts=5)
+    experiment = user.create(entrypoint="python3 -m dethpc.exec.harness missing_module:Trial", max_restarts=None)
     told = user.det("experiment", "wait", str(experiment), code=1)
     assert "there is no module 'missing_module' in /" in told and "(twice before its first report" in told
     (trial,) = user.trials(experiment)

@@ -102,6 +102,28 @@ def test_the_same_words_twice_before_the_first_report_are_final() -> None:
     world.assert_memory_is_a_fold_of_the_rows()
 
 
+def test_a_number_of_restarts_that_the_owner_says_is_used_up() -> None:
+    world = World()
+    world.create(searcher={"name": "single", "metric": "loss"}, max_restarts=2, original_config="max_restarts: 2\n")
+    for _ in range(3):
+        world.start(world.live()[0])
+        world.end(world.live()[0], NAME_ERROR)
+    (row,) = world.rows(Experiment)
+    assert row.state is State.ERROR and row.reason.endswith("(after 2 restarts)")
+
+
+def test_failures_of_before_an_experiment_was_continued_do_not_count() -> None:
+    world = World()
+    world.create(searcher={"name": "single", "metric": "loss"}, max_restarts=5)
+    for starts in (2, 2):
+        for _ in range(starts):
+            world.start(world.live()[0])
+            world.end(world.live()[0], NAME_ERROR)
+        (row,) = world.rows(Experiment)
+        assert row.state is State.ERROR and "(twice before its first report" in row.reason
+        world.go_on(row.id)
+
+
 def test_words_that_differ_in_a_folder_a_node_and_a_number_are_the_same() -> None:
     world = World()
     world.create(searcher={"name": "single", "metric": "loss"}, max_restarts=5)

@@ -62,13 +62,13 @@ class World:
     def rows(self, kind: type) -> list[Any]:
         return list(self.tables.get(kind, {}).values())
 
-    def create(self, activate: bool = True, **changes: Any) -> Experiment:
+    def create(self, activate: bool = True, original_config: str = "", **changes: Any) -> Experiment:
         cfg = {**config(), **changes}
         rows = self.do(
             events.CreateExperiment(
                 owner="me",
                 config=ExperimentConfig.from_json(cfg),
-                original_config="",
+                original_config=original_config,
                 context_sha256="",
                 seed=7,
                 queue_id=f"00000000-0000-4000-8000-{self.state.next_experiment_id:012d}",
