@@ -96,7 +96,7 @@ def asked_resources(pool: PoolConfig, config: ExperimentConfig, found: Shape) ->
     slurm, slots = config.slurm, max(1, found.slots_per_node)
     asked = asked_of([*pool.sbatch_args, *(slurm.sbatch_args or [])])
     script = batch_script(config.entrypoint) is not None
-    cores = cores_of_task(pool, slots, slurm)
+    cores = cores_of_task(pool, found, slurm)
     cores_asked = bool(asked.names & CPUS) or (script and not pool.cpus_per_slot and (asked.sized or cores == 1))
     gpus = found.slot_type != "cpu" and found.slots_per_node and not pool.whole_nodes and not asked.asks_gpus
     own_gpus = gpus and not (script and asked.whole_nodes)

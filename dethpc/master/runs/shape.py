@@ -75,16 +75,20 @@ def asked_of(options: Sequence[str]) -> Request:
         raise ConfigError([Problem("slurm.sbatch_args", str(error), "what sbatch takes")]) from None
 
 
-def cores_of_task(pool: PoolConfig, slots: int, slurm: Slurm) -> int:
-    """Cores to ask for each task: those of the node's slots, or what the configuration says when that is more."""
+def cores_of_task(pool: PoolConfig, found: Shape, slurm: Slurm) -> int:
+    """Cores to ask for each task: those of the node's slots, or what the configuration says when that is more. Where slots are
+    cores, ``slurm.slots_per_node`` is so many of each node, however few of them the trial counts as its slots."""
+    slots = max(1, found.slots_per_node)
+    if found.slot_type == "cpu":
+        slots = max(slots, slurm.slots_per_node or 0)
     return max(math.ceil(slots * (pool.cpus_per_slot or 1) / (slurm.ntasks_per_node or 1)), slurm.cpus_per_task or 0)
 
 
 def cores_per_node(pool: PoolConfig, config: ExperimentConfig, found: Shape) -> int:
     """Cores to ask of each node, as far as that is known."""
-    asked, slots = asked_of(config.slurm.sbatch_args or []), max(1, found.slots_per_node)
+    asked = asked_of(config.slurm.sbatch_args or [])
     if not asked.names & (TASKS | CPUS):
-        return cores_of_task(pool, slots, config.slurm) * (config.slurm.ntasks_per_node or 1)
+        return cores_of_task(pool, found, config.slurm) * (config.slurm.ntasks_per_node or 1)
     if asked.nodes_open:
         return asked.cpus_per_task or 1
     return math.ceil(asked.least_tasks / found.nodes) * (asked.cpus_per_task or 1)

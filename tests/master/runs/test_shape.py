@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from dethpc.master.runs.shape import Shape, spread, time_asked
+from dethpc.config.resources import Slurm
+from dethpc.config.site import PoolConfig
+from dethpc.master.runs.shape import Shape, cores_of_task, spread, time_asked
 
 
 @pytest.mark.parametrize(
@@ -30,3 +32,13 @@ def test_time_asked_is_read_from_sbatchs_options() -> None:
     assert time_asked(["--mem=4G", "--time=2:00:00"]) == 7200
     assert time_asked(["-t 30"]) == 1800 and time_asked(["--time 1-0", "-t5"]) == 300
     assert time_asked([]) is None and time_asked(["--time=soon"]) is None and time_asked(["--time-min=5"]) is None
+
+
+@pytest.mark.parametrize(
+    ("slot_type", "slots", "per_node", "cores"),
+    [("cpu", 1, 6, 6), ("cpu", 8, 6, 8), ("cpu", 2, None, 2), ("cuda", 1, 6, 1)],
+)
+def test_slots_per_node_are_cores_of_a_node_where_slots_are_cores(
+    slot_type: str, slots: int, per_node: int | None, cores: int
+) -> None:
+    assert cores_of_task(PoolConfig(), Shape(1, slots, slot_type), Slurm(slots_per_node=per_node)) == cores
