@@ -143,6 +143,40 @@ def waiting(reason: Json) -> str:
     return f"{many}{reason['text']}{start}"
 
 
+def attempt_table(attempts: Sequence[Json]) -> tables.Table:
+    """Each start of a trial, and why it ended; no rows for a trial that has started once and ended well, or still trains."""
+    started = [{"number": n, **one} for n, one in enumerate((a for a in attempts if a["startTime"]), 1)]
+    if len(started) == 1 and started[0]["end"] in ("", "COMPLETED"):
+        started = []
+    columns = [
+        tables.Column("Attempt", "number", tables.COUNT),
+        tables.Column("Job", "jobId"),
+        tables.Column("Nodes", lambda one: ",".join(one["nodes"]), least=8),
+        tables.Column("Steps", _trained),
+        tables.Column("Started", "startTime", tables.AGE),
+        tables.Column("Took", _took, tables.DURATION),
+        tables.Column("End", lambda one: one["end"] or "RUNNING", tables.STATE),
+        tables.Column("Reason", "reason", least=16),
+    ]
+    return tables.Table(columns, started)
+
+
+def _trained(attempt: Json) -> str:
+    """``4-12``: the steps that it started from, and those of its last report."""
+    last = attempt["toSteps"]
+    return f"{attempt['fromSteps']}-{attempt['fromSteps'] if last is None else last}"
+
+
+def _took(attempt: Json) -> float:
+    """Seconds, so far for one that runs."""
+    import datetime
+
+    def read(text: str) -> float:
+        return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+    return (read(attempt["endTime"]) if attempt["endTime"] else output.now()) - read(attempt["startTime"])
+
+
 def workload_rows(workloads: Iterable[Json]) -> list[Json]:
     """One row for each report."""
     rows: list[Json] = []
@@ -163,6 +197,7 @@ def workload_rows(workloads: Iterable[Json]) -> list[Json]:
 _WHAT = tables.Kind(
     lambda what: output.values(what) if isinstance(what, dict) else what,
     lambda what: output.compact(what) if isinstance(what, dict) else what,
+    piped=lambda what: output.values(what) if isinstance(what, dict) else what,
 )
 WORKLOADS = [
     tables.Column("Steps", "steps", tables.COUNT),

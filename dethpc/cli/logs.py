@@ -17,6 +17,24 @@ from dethpc.cli.connect import connect, reconnect
 _LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 
 
+def _moment(context: click.Context, parameter: click.Parameter, text: Optional[str]) -> Optional[str]:
+    """``10m`` ago, or the time itself, as the wire has it. Raises BadParameter."""
+    import datetime
+    import re
+
+    if text is None:
+        return None
+    now = datetime.datetime.now(datetime.timezone.utc)
+    if ago := re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text.strip()):
+        seconds = float(ago[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}[ago[2]]
+        return (now - datetime.timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
+    try:
+        moment = datetime.datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no time; write 10m, 2h, 1d or 2026-01-31T12:00:00Z") from None
+    return moment.astimezone(datetime.timezone.utc).isoformat().replace("+00:00", "Z")
+
+
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(
         [
@@ -44,10 +62,28 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
                 "--source", "sources", multiple=True, help="Only lines from here: task or slurm (repeatable)."
             ),
             click.option("--search", metavar="TEXT", help="Only lines that contain this text."),
-            click.option("--timestamp-after", "after", metavar="TIME", help="Only later lines (RFC 3339)."),
-            click.option("--timestamp-before", "before", metavar="TIME", help="Only earlier lines (RFC 3339)."),
+            click.option(
+                "--since",
+                "--timestamp-after",
+                "after",
+                metavar="TIME",
+                callback=_moment,
+                help="Only lines since then: 10m, 2h, 1d, or RFC 3339.",
+            ),
+            click.option(
+                "--until",
+                "--timestamp-before",
+                "before",
+                metavar="TIME",
+                callback=_moment,
+                help="Only lines until then, likewise.",
+            ),
             click.option("--utc", is_flag=True, help="Times in UTC, not in local time, on a terminal."),
-            click.option("--raw", is_flag=True, help="Full lines on a terminal, as in a pipe."),
+            click.option(
+                "--raw",
+                is_flag=True,
+                help="Full lines on a terminal, as in a pipe, and every state of a progress bar instead of the last.",
+            ),
             output.as_json,
         ]
     ):
@@ -62,9 +98,9 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @_options
 def experiment_logs(experiment_id: int, every: bool, **options: Any) -> None:
-    """Show the log of an experiment's first trial, or of all. Other trials: det trial logs."""
+    """Show the log of an experiment's first trial, or of all, as --search does. Other trials: det trial logs."""
     session = connect()
-    if every:
+    if every or options["search"]:
         _show_all(session, experiment_id, **options)
         return
     trial = first_trial(session, experiment_id, wait=options["follow"])
@@ -149,7 +185,9 @@ def show(
     if follow:
         lines = logs.follow(reconnect(session), trial, lines_wanted)
     else:
-        lines = logs.read(session, trial, lines_wanted, head=head, tail=tail)
+        lines = _shown(
+            lambda count: logs.read(session, trial, lines_wanted, head=head, tail=count), tail, raw or as_json
+        )
     again = f"the trial continues. To watch again: det trial logs -f {trial}"
     if _printed(lines, follow, again, as_json=as_json, utc=utc, raw=raw) == 0:
         _say_why(session, trial)
@@ -181,9 +219,43 @@ def _show_together(
     if follow:
         lines = logs.follow_together(reconnect(session), trials, wanted)
     else:
-        lines = logs.together(session, trials(session)[0], wanted, head=head, tail=tail)
+        known = trials(session)[0]
+        lines = _shown(lambda count: logs.together(session, known, wanted, head=head, tail=count), tail, raw or as_json)
     if _printed(lines, follow, again, as_json=as_json, utc=utc, raw=raw, named=True) == 0:
         output.say("No such lines in any of the trials")
+
+
+_READ_FOR_ONE = 20  # lines for one of the last that are shown, where most may be states of a progress bar
+
+
+def _shown(
+    read: Callable[[Optional[int]], Iterator[dict[str, Any]]], tail: Optional[int], every: bool
+) -> Iterator[dict[str, Any]]:
+    """The lines that ``read(tail)`` has; of a progress bar's states the last one, unless it is to be ``every`` one."""
+    if every:
+        return read(tail)
+    if tail is None:
+        return _without_steps(read(None))
+    return iter(list(_without_steps(read(tail * _READ_FOR_ONE)))[-tail:])
+
+
+def _without_steps(lines: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Without those states of a progress bar that its next one, by the same writer, has replaced before anything else came."""
+    import re
+
+    bar = re.compile(r"\d+%\|.*\|\s*\S+/\S+ \[|^\s*\d+/\d+\s*[\[━─╸=>]")  # as tqdm and Keras draw theirs
+    held: Optional[dict[str, Any]] = None
+    for line in lines:
+        if held is not None and (
+            not bar.search(str(line.get("log") or ""))
+            or any(held.get(name) != line.get(name) for name in ("trialId", "agentId", "rankId", "stdtype"))
+        ):
+            yield held
+        held = line if bar.search(str(line.get("log") or "")) else None
+        if held is None:
+            yield line
+    if held is not None:
+        yield held
 
 
 def _printed(lines: Iterable[dict[str, Any]], follow: bool, again: str, **how: Any) -> int:

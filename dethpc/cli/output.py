@@ -182,12 +182,14 @@ def ago(value: Optional[str]) -> str:
 
 def digits(value: Any, significant: int = 4) -> str:
     """A number for a person; anything else, NaN and the infinities as the wire spells them among it, in full."""
-    return f"{value:.{significant}g}" if isinstance(value, float) else plain(value)
+    if not isinstance(value, float):
+        return plain(value)
+    return f"{value:.0f}" if 10**significant <= abs(value) < 1e9 else f"{value:.{significant}g}"
 
 
 def number(value: Any) -> str:
-    """A metric: four significant digits on a terminal, all of them in a pipe."""
-    return digits(value) if sys.stdout.isatty() else plain(value)
+    """A metric for people: --json and --csv have all digits."""
+    return digits(value)
 
 
 def compact(value: Any) -> str:

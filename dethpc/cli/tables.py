@@ -2,8 +2,8 @@
 
 - **A terminal** gets what people read: ages, four digits, the best row marked, and lines that fit. Where room is short, long text
   is cut with an ellipsis and the columns of the highest ``rank`` give way; no cell is ever folded.
-- **A pipe** gets what scripts read: the same columns at any width and time, whole values, ISO 8601, ``-`` for an empty cell.
-- **--csv** and **--wide** have every column. ``--columns`` has those that are named, in that order.
+- **A pipe** gets the same columns at any width and time, four digits, ISO 8601, ``-`` for an empty cell.
+- **--csv** has every column and whole values; **--wide** has every column. ``--columns`` has those that are named, in that order.
 - ``DET_TABLES`` names another form for all of them: see ``FORMS``.
 """
 
@@ -21,24 +21,26 @@ from dethpc.cli import output
 
 
 class Kind(NamedTuple):
-    """How a value is written: ``shown`` on a terminal, ``full`` anywhere else."""
+    """How a value is written: ``shown`` on a terminal, ``full`` where programs read it, ``piped`` in a pipe, where that is not
+    ``full``."""
 
     shown: Callable[[Any], str]
     full: Callable[[Any], str] = output.plain
     right: bool = False  # numbers are, on a terminal
     whole: bool = False  # a terminal has ``full``, too, where --wide or --columns asks for it
+    piped: Optional[Callable[[Any], str]] = None
 
 
 TEXT = Kind(output.plain)
 COUNT = Kind(output.plain, right=True)
-METRIC = Kind(output.digits, right=True, whole=True)
-SETTING = Kind(lambda value: output.digits(value, 3), right=True, whole=True)  # a hyperparameter
+METRIC = Kind(output.digits, right=True, piped=output.digits)
+SETTING = Kind(lambda value: output.digits(value, 3), right=True, piped=output.digits)  # a hyperparameter
 STATE = Kind(output.state, output.state)
 STANDING = Kind(
     output.plain, lambda words: words.partition(" (")[0]
 )  # of ``output.standing``; a script reads the state alone
 AGE = Kind(output.ago, output.when, right=True)
-DURATION = Kind(output.duration, right=True)  # seconds
+DURATION = Kind(output.duration, right=True, piped=output.duration)  # seconds
 PERCENT = Kind(output.percent, output.percent, right=True)
 SIZE = Kind(lambda count: "" if count is None else output.size(count), right=True)  # bytes
 
@@ -123,7 +125,8 @@ def show(table: Table, wanted: Wanted = _AS_IT_IS) -> None:
         return
     if table.title:
         output.echo(table.title)
-    for line in (form or aligned)([c.title for c in columns], _full(columns, rows)):
+    cells = _full(columns, rows) if form else _written([c.kind.piped or c.kind.full for c in columns], columns, rows)
+    for line in (form or aligned)([c.title for c in columns], cells):
         output.echo(line)
 
 
@@ -134,7 +137,11 @@ def write_csv(columns: Sequence[Column], rows: Iterable[Any], file: IO[str]) -> 
 
 
 def _full(columns: Sequence[Column], rows: Iterable[Any]) -> list[list[str]]:
-    return [[output.plain(c.kind.full(c.of(row))) for c in columns] for row in rows]
+    return _written([c.kind.full for c in columns], columns, rows)
+
+
+def _written(how: Sequence[Callable[[Any], str]], columns: Sequence[Column], rows: Iterable[Any]) -> list[list[str]]:
+    return [[output.plain(write(c.of(row))) for write, c in zip(how, columns)] for row in rows]
 
 
 def _named(table: Table, word: str) -> Column:

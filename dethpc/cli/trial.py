@@ -29,7 +29,11 @@ def trial() -> None:
 
 @trial.command()
 @TRIALS
-@click.option("--metrics", is_flag=True, help="Include the metrics of each batch, where reported.")
+@click.option(
+    "--metrics",
+    is_flag=True,
+    help="Show every report, with the metrics of each batch where reported; else the last ones.",
+)
 @click.option(
     "--metrics-summary", is_flag=True, help="Print only a summary of the metrics (last, min, max, mean), as JSON."
 )
@@ -50,7 +54,8 @@ def describe(
         found = [trials.get(session, number).get("summaryMetrics") or {} for number in ids]
         output.print_json(found if len(ids) > 1 else found[0])
         return
-    every = [_about(session, number, batch_metrics=metrics) for number in ids]
+    few = not (metrics or limit or offset or as_json or as_csv)
+    every = [_about(session, number, few=few, batch_metrics=metrics) for number in ids]
     for about in every:
         about["workloads"] = about["workloads"][offset:][: limit or None]
     if as_json:
@@ -65,14 +70,24 @@ def describe(
             _print_trial(tensorboards, about)
 
 
-def _about(session: Any, trial_id: int, *, batch_metrics: bool) -> dict[str, Any]:
+_FEW = 10  # reports
+
+
+def _about(session: Any, trial_id: int, *, few: bool, batch_metrics: bool) -> dict[str, Any]:
+    """``few``: of what it reported, the last validations and checkpoints alone, and how many there are (``milestones``)."""
     from dethpc.client import trials
 
     told, runs = trials.with_runs(session, trial_id)
+    if few:
+        workloads, count = trials.last_milestones(session, trial_id, _FEW)
+        shown = {"workloads": workloads, "milestones": count}
+    else:
+        shown = {"workloads": list(trials.workloads(session, trial_id, batch_metrics=batch_metrics))}
     return {
         "trial": told,
         "runs": runs,
-        "workloads": list(trials.workloads(session, trial_id, batch_metrics=batch_metrics)),
+        "attempts": trials.timeline(session, trial_id)["attempts"],
+        **shown,
         "waiting": None if told.get("endTime") else trials.waiting(session, trial_id),
     }
 
@@ -87,7 +102,7 @@ def _print_csv(every: list[dict[str, Any]]) -> None:
 
 
 def _print_trial(tensorboards: Any, about: dict[str, Any]) -> None:
-    from dethpc.cli.describe import WORKLOADS, advice, job, reason, used, waiting, workload_rows
+    from dethpc.cli.describe import WORKLOADS, advice, attempt_table, job, reason, used, waiting, workload_rows
     from dethpc.cli.trial_table import best_metric, started
 
     t, waits, last = about["trial"], about["waiting"], about["runs"][-1] if about["runs"] else {}
@@ -114,8 +129,17 @@ def _print_trial(tensorboards: Any, about: dict[str, Any]) -> None:
             ("Starts from", t.get("warmStartCheckpointUuid")),
         ]
     )
+    attempts = attempt_table(about["attempts"])
+    if attempts.rows:
+        output.echo()
+        tables.show(attempts)
+    rows = workload_rows(about["workloads"])
+    if not rows:
+        return
     output.echo()
-    tables.show(tables.Table(WORKLOADS, workload_rows(about["workloads"])))
+    left = int(about.get("milestones", 0)) - len(about["workloads"])
+    below = [f"{left} earlier ones, and all of training: det trial describe {t['id']} --metrics"] if left > 0 else []
+    tables.show(tables.Table(WORKLOADS, rows, below=below))
 
 
 @trial.command()

@@ -120,7 +120,7 @@ def trial_columns(metric: Optional[str], trials: Sequence[Json], hyperparameters
         tables.Column("Started", started, tables.AGE, rank=6),
         tables.Column("Ended", "endTime", tables.AGE, terminal=False),
         tables.Column("Held slots", "heldSlots", tables.COUNT, terminal=False, pipe=False),
-        tables.Column("Reason", "reason", _NEWS, rank=1, least=16),
+        tables.Column("Reason", "reason", _NEWS, rank=1, least=24),
     ]
 
 

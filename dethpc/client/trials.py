@@ -45,8 +45,9 @@ def waiting(session: Session, trial: int) -> Optional[Json]:
 
 
 def timeline(session: Session, trial: int) -> Json:
-    """What became of its time: {"attempts": [{"run", "attempt", "nodes", "end", "reason", "saving", "spans"}], "more"}, a span
-    {"kind", "startTime", "endTime"}, where "kind" is waiting, starting, training, lost or ending; "saving" in seconds."""
+    """What became of its time: {"attempts": [{"run", "jobId", "attempt", "startTime", "endTime", "fromSteps", "toSteps", "nodes",
+    "end", "reason", "saving", "spans"}], "more"}, a span {"kind", "startTime", "endTime"}, where "kind" is waiting, starting,
+    training, lost or ending; "saving" in seconds."""
     found: Json = session.get(f"/api/v1/trials/{trial}/timeline")
     return found
 
@@ -54,6 +55,13 @@ def timeline(session: Session, trial: int) -> Json:
 def kill(session: Session, trial: int) -> None:
     """End the trial; the experiment goes on."""
     session.post(f"/api/v1/trials/{trial}/kill")
+
+
+def last_milestones(session: Session, trial: int, count: int) -> Tuple[List[Json], int]:
+    """Its last validations and checkpoints, the newest last, and how many there are in all."""
+    params = {"filter": "FILTER_OPTION_CHECKPOINT_OR_VALIDATION", "orderBy": "ORDER_BY_DESC", "limit": count}
+    found: Json = session.get(f"/api/v1/trials/{trial}/workloads", params=params)
+    return list(reversed(found.get("workloads") or [])), int((found.get("pagination") or {}).get("total") or 0)
 
 
 def workloads(session: Session, trial: int, *, batch_metrics: bool = False) -> Iterator[Json]:

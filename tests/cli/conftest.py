@@ -117,6 +117,7 @@ class Answers:
         self.files: dict[str, dict[str, str] | None] = {"a": {}}  # of checkpoints by their uuid; None: deleted
         self.series: list[Json] = []  # {"trial", "metrics"} of trials 1, 2, ...
         self.runs: list[Json] = []  # of every trial
+        self.attempts: list[Json] = []  # of every trial
         self.of_job: list[Json] = [run_of_job("31.1"), run_of_job("31.2", jobId="28", endTime=None, usage=USAGE)]
         self.waiting: list[Json] = []  # groups of trials that wait
         self.logs: list[list[Json]] = [[]]  # one list per request; a None in it breaks the stream off
@@ -160,6 +161,8 @@ class Answers:
             return {"trials": [self.series[number - 1] for number in wanted if number <= len(self.series)]}
         if path in ("/api/v1/trials/1/waiting", "/api/v1/trials/2/waiting"):
             return {"trialId": int(path.split("/")[4]), "waiting": self.waiting[0] if self.waiting else None}
+        if path.startswith("/api/v1/trials/") and path.endswith("/timeline"):
+            return {"attempts": self.attempts, "more": 0}
         if path in ("/api/v1/trials/1/workloads", "/api/v1/trials/2/workloads"):
             validation = {
                 "totalBatches": 100,

@@ -591,3 +591,42 @@ def test_version_starts_no_master(det: Any, tmp_path: Path) -> None:
     done = det("version")
     assert done.returncode == 0 and "does not run" in done.stdout
     assert not (tmp_path / "home").exists()
+
+
+def test_of_a_progress_bar_the_last_state_is_shown_and_raw_shows_all(det: Any, master: Any) -> None:
+    def bar(number: int, percent: int, **more: Any) -> dict[str, Any]:
+        text = f"Epoch 1:  {percent}%|###   | {percent}/100 [00:01<00:05, 9it/s]"
+        return {**line(number, text), "log": text + "\n", **more}
+
+    def said(number: int, text: str) -> dict[str, Any]:
+        return {**line(number, text), "log": text + "\n"}
+
+    told = [
+        said(1, "begins"), bar(2, 10), bar(3, 20), bar(4, 30), said(5, "loss 50% lower"), bar(6, 40), bar(7, 50),
+        bar(8, 51, rankId=1), bar(9, 60), said(10, "ends"),
+    ]  # fmt: skip
+    shown = [1, 4, 5, 7, 8, 9, 10]
+    master.logs = [told]
+    done = det("trial", "logs", "1", master=master)
+    assert done.stdout.splitlines() == [told[number - 1]["message"].strip() for number in shown]
+    done = det("trial", "logs", "1", "--raw", master=master)
+    assert len(done.stdout.splitlines()) == len(told)
+    master.logs = [list(reversed(told))]
+    done = det("trial", "logs", "1", "--tail", "3", master=master)
+    assert done.stdout.splitlines() == [told[number - 1]["message"].strip() for number in (8, 9, 10)]
+
+
+def test_since_is_a_while_or_a_time(det: Any, master: Any) -> None:
+    for text in ("10m", "2026-11-20T11:00:00+01:00"):
+        assert det("trial", "logs", "1", "--since", text, master=master).returncode == 0
+    first, second = (query["timestampAfter"][0] for _, path, query, _ in master.asked if path.endswith("/logs"))
+    assert second == "2026-11-20T10:00:00Z" and first.endswith("Z")
+    done = det("trial", "logs", "1", "--since", "yesterday", master=master)
+    assert done.returncode == 2 and "'yesterday' is no time; write 10m, 2h, 1d" in done.stderr
+
+
+def test_a_search_of_an_experiments_log_looks_into_all_trials(det: Any, master: Any) -> None:
+    done = det("experiment", "logs", "1", "--search", "step", master=master)
+    assert done.returncode == 0, done.stderr
+    asked = [path for _, path, _, _ in master.asked if path.endswith("/logs")]
+    assert asked == ["/api/v1/trials/1/logs", "/api/v1/trials/2/logs"]

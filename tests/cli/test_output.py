@@ -54,9 +54,23 @@ def test_times_are_local_iso_8601(monkeypatch: pytest.MonkeyPatch) -> None:
         time.tzset()
 
 
-def test_metrics_keep_four_digits_for_people_and_all_for_scripts() -> None:
+def test_metrics_keep_four_digits_for_people() -> None:
     assert [output.digits(v) for v in (0.123456789, "NaN", 12345, None)] == ["0.1235", "NaN", "12345", ""]
-    assert output.number(0.123456789) == "0.123456789"
+    assert [output.digits(v) for v in (12345.678, 1e12, 1e-5, -123456.7)] == ["12346", "1e+12", "1e-05", "-123457"]
+
+
+def test_a_table_is_rounded_in_a_pipe_and_exact_as_csv_and_in_determineds_form(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = [tables.Column("Loss", "loss", tables.METRIC), tables.Column("Took", "took", tables.DURATION)]
+    table = tables.Table(columns, [{"loss": 0.123456789, "took": 3725.5}])
+    tables.show(table)
+    assert capsys.readouterr().out.split() == ["Loss", "Took", "0.1235", output.duration(3725.5)]
+    tables.show(table, tables.Wanted(as_csv=True))
+    assert capsys.readouterr().out == "Loss,Took\n0.123456789,3725.5\n"
+    monkeypatch.setenv("DET_TABLES", "determined")
+    tables.show(table)
+    assert "0.123456789" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,22 @@ def screen(master: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
         )
         for number, (values, reason) in enumerate(zip(VALUES, reasons), 1)
     ]
+    attempt = {"jobId": "27", "startTime": "2026-11-20T10:00:00Z", "endTime": "2026-11-20T10:02:05Z", "nodes": ["n0"]}
+    crash = "exit code 1: KeyError: 'learning_rate' at train.py:31"
+    master.attempts = [
+        {**attempt, "fromSteps": 0, "toSteps": 60, "end": "USER_ERROR", "reason": crash},
+        {
+            **attempt,
+            "startTime": None,
+            "endTime": None,
+            "fromSteps": 0,
+            "toSteps": None,
+            "end": "",
+            "reason": "",
+            "nodes": [],
+        },
+        {**attempt, "jobId": "29", "endTime": None, "fromSteps": 50, "toSteps": 100, "end": "", "reason": ""},
+    ]
     master.series = [
         {
             "trial": one,
@@ -341,9 +357,9 @@ def test_a_long_path_stays_whole_where_words_are_wrapped(monkeypatch: pytest.Mon
     assert output.wrapped(f"the context is in {path} now", 4) == ["the context is in", f"    {path}", "    now"]
 
 
-def test_wide_shows_whole_values_and_columns_are_chosen_and_sorted(screen: Callable[..., str]) -> None:
+def test_wide_shows_every_column_and_columns_are_chosen_and_sorted(screen: Callable[..., str]) -> None:
     wide = screen(80, "trial", "list", "1", "--wide")
-    assert "0.019557973661340232" in wide and "trained to the full length" in wide and "batch_size" in wide
+    assert "0.0196" in wide and "0.01955" not in wide and "trained to the full length" in wide and "batch_size" in wide
     chosen = screen(80, "e", "lt", "1", "--columns", "trial,hidden", "--sort", "-hidden").splitlines()
     assert [line.split() for line in chosen[:4]] == [["Trial", "hidden"], ["1", "112"], ["★", "2", "107"], ["3", "22"]]
     with pytest.raises(click.UsageError, match="there is no column 'colour'; there are: trial, state, "):

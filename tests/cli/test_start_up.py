@@ -91,7 +91,7 @@ NOT_FOR_THIS += ("dethpc.domain.environment", "dethpc.rundir.layout", "dethpc.co
         ("experiment list-checkpoints 1", 1),
         ("experiment describe 1", 4),
         ("experiment logs --tail 10 1", 2),
-        ("trial describe 1", 4),
+        ("trial describe 1", 5),
         ("trial logs --tail 10 1", 1),
         ("job list", 1),
         ("resource-pool list", 1),

@@ -8,8 +8,8 @@ from typing import Annotated
 
 from fastapi import Query
 
-from dethpc.domain.facts import Attempt
-from dethpc.insight.timeline import of_attempts
+from dethpc.domain.facts import Attempt, Run
+from dethpc.insight.timeline import Spent, of_attempts
 from dethpc.master.http.routes.access import Limit, Offset, Owner, Reading
 from dethpc.master.http.routes.router import Router
 from dethpc.master.http.wire.base import Pagination, page, time
@@ -75,18 +75,8 @@ def timeline(trial_id: int, connection: Reading, who: Owner) -> Timeline:
     for attempt in queries.attempts_of_trial(connection, trial_id):
         attempts[attempt.run_id].append(attempt)
     for run in queries.runs_of_trial(connection, trial_id):
-        found += [
-            TimelineAttempt(
-                run=run.id,
-                attempt=each.attempt.number if each.attempt else None,
-                nodes=each.attempt.nodes if each.attempt else [],
-                end=each.attempt.end.value if each.attempt and each.attempt.end else "",
-                reason=each.attempt.reason if each.attempt else "",
-                saving=each.saving,
-                spans=[Span(kind=kind, start_time=time(begin), end_time=time(end)) for kind, begin, end in each.spans],
-            )
-            for each in of_attempts(run, sorted(attempts[run.id], key=lambda each: each.number), now)
-        ]
+        ordered = sorted(attempts[run.id], key=lambda each: each.number)
+        found += [_on_the_wire(run, spent) for spent in of_attempts(run, ordered, now)]
     return Timeline(attempts=found[-MOST_ATTEMPTS:], more=max(0, len(found) - MOST_ATTEMPTS))
 
 
@@ -100,3 +90,21 @@ def of_pools(
     pools = queries.goodput_of_pools(connection, now - days * 86400, now)
     told = [PoolSlots(resource_pool=name, **Slots.of(found).model_dump()) for name, found in pools.items()]
     return PoolsGoodput(since=time(now - days * 86400), pools=told)
+
+
+def _on_the_wire(run: Run, spent: Spent) -> TimelineAttempt:
+    attempt = spent.attempt
+    return TimelineAttempt(
+        run=run.id,
+        job_id=run.scheduler_job_id,
+        attempt=attempt.number if attempt else None,
+        start_time=time(attempt.started_at) if attempt else None,
+        end_time=time(attempt.ended_at) if attempt and attempt.ended_at is not None else None,
+        from_steps=attempt.resumed_steps if attempt else 0,
+        to_steps=attempt.last_steps if attempt else None,
+        nodes=attempt.nodes if attempt else [],
+        end=attempt.end.value if attempt and attempt.end else "",
+        reason=attempt.reason if attempt else "",
+        saving=spent.saving,
+        spans=[Span(kind=kind, start_time=time(begin), end_time=time(end)) for kind, begin, end in spent.spans],
+    )

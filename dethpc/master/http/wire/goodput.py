@@ -17,10 +17,16 @@ class Span(Wire):
 
 
 class TimelineAttempt(Wire):
-    """``attempt``: None for a run that has not started. ``saving``: seconds of its training for which that stood still."""
+    """``attempt``: None for a run that has not started. ``saving``: seconds of its training for which that stood still. Steps as
+    of the checkpoint that it started from and of its last report; None: it reported none."""
 
     run: str
+    job_id: str | None
     attempt: int | None
+    start_time: str | None
+    end_time: str | None
+    from_steps: int
+    to_steps: int | None
     nodes: list[str]
     end: str
     reason: str
