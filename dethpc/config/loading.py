@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Optional
@@ -14,7 +15,7 @@ from dethpc.config.combine import fill, override
 from dethpc.config.dialects import translate
 from dethpc.config.dialects.lengths import BY_TIME
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.config.hyperparameters import Const, Space, out_of_range, points, read_space, width
+from dethpc.config.hyperparameters import Const, Log, Space, out_of_range, points, read_space, width
 from dethpc.config.problems import problems_of
 from dethpc.config.search_warnings import search_warnings
 from dethpc.config.section import Section
@@ -197,6 +198,7 @@ def warnings(space: Space, config: ExperimentConfig) -> list[str]:
             "core_context.searcher.operations(); to compare them by their reports, set time_metric and max_time"
         )
     found += search_warnings(config.searcher)
+    found += _values_for_exponents(space)
     if trains_a_trial_class(config.entrypoint) and "horovod" not in str(config.entrypoint):
         fusion = {"tensor_fusion_cycle_time": 1, "auto_tune_tensor_fusion": False}
         if fused := [name for name, usual in fusion.items() if getattr(config.optimizations, name) != usual]:
@@ -213,6 +215,20 @@ def warnings(space: Space, config: ExperimentConfig) -> list[str]:
             if any(isinstance(item, dict) and "type" in item for item in value.val):
                 found.append(f"hyperparameters.{name} is a list, so it is a constant: nothing inside it is searched")
     return found
+
+
+def _values_for_exponents(space: Space, above: str = "hyperparameters") -> Iterator[str]:
+    """Ranges of ``log`` whose ends look like the values themselves: as exponents they span less than one power of the base."""
+    for name, value in space.items():
+        if isinstance(value, dict):
+            yield from _values_for_exponents(value, f"{above}.{name}")
+        elif isinstance(value, Log) and 0 < value.minval < 1 and value.maxval / value.minval >= value.base > 1:
+            if value.maxval - value.minval < 1:
+                low, high, base = value.minval, value.maxval, value.base
+                yield (
+                    f"{above}.{name}: minval and maxval are exponents, so it draws {base**low:.4g} to {base**high:.4g}; for "
+                    f"{low:g} to {high:g} write minval: {math.log(low, base):.4g}, maxval: {math.log(high, base):.4g}"
+                )
 
 
 def _varying(space: Space, prefix: str = "hyperparameters") -> list[str]:

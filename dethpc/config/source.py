@@ -133,14 +133,15 @@ def read_value(text: str, file: str) -> tuple[Any, dict[Path, Place], list[Probl
 
 
 def read(text: str, file: str) -> tuple[Source, list[Problem]]:
-    """A YAML document whose top is a mapping. An empty document is an empty mapping."""
+    """A YAML document whose top is a mapping, without its keys that begin with ``x-``: they hold what anchors stand at. An empty
+    document is an empty mapping."""
     data, places, problems = read_value(text, file)
     places.setdefault((), Place(file, 1))
     if not isinstance(data, dict):
         if data is not None:
             problems.append(Problem("config", show(data), "a mapping of fields to values", file=file, line=1))
         data = {}
-    return Source(data, places), problems
+    return Source({key: value for key, value in data.items() if not str(key).startswith("x-")}, places), problems
 
 
 class _TooMuch(Exception):

@@ -29,7 +29,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
-from dethpc.domain.trial_config import UNITS, TrialConfig
+from dethpc.domain.trial_config import UNITS, SearcherConfig, TrialConfig
+from dethpc.util import merge_dicts
 
 if TYPE_CHECKING:
     from dethpc.storage.ownership import Owner
@@ -88,11 +89,10 @@ class TrialInfo:
 def _with_length(config: Dict[str, Any]) -> Dict[str, Any]:
     """With the ``searcher.max_length`` of older configurations beside the ``max_time`` that it has become: published training code
     computes schedules from it."""
-    searcher = config.get("searcher") or {}
-    unit, length = searcher.get("time_metric"), searcher.get("max_time")
-    if unit not in UNITS or length is None or searcher.get("max_length") is not None:
+    searcher = SearcherConfig.of(config)
+    if searcher.time_metric not in UNITS or searcher.max_time is None or searcher.max_length is not None:
         return config
-    return {**config, "searcher": {**searcher, "max_length": {unit: length}}}
+    return merge_dicts(config, {"searcher": {"max_length": {searcher.time_metric: searcher.max_time}}})
 
 
 class ResourcesInfo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 
 from dethpc.cli import main, master_process
 from tests.cli.conftest import Answers
+from tests.waiting import LONG_ENOUGH
 
 HEAVY = (
     "rich",
@@ -200,3 +202,14 @@ def test_a_master_finds_the_site_configuration_that_was_named_from_here(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DETHPC_SITE_CONFIG", "site.yaml")
     assert master_process.environment()["DETHPC_SITE_CONFIG"] == str(tmp_path / "site.yaml")
+
+
+def test_an_interrupt_while_det_is_being_imported_ends_it_without_a_traceback() -> None:
+    program = "import os, signal\nimport dethpc.det\nos.kill(os.getpid(), signal.SIGINT)\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LONG_ENOUGH)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+    program = "import dethpc.det, signal\nsignal_before = signal.getsignal(signal.SIGINT)\ndethpc.det.main()\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "version"], capture_output=True, text=True, timeout=LONG_ENOUGH
+    )
+    assert done.stdout.startswith("det: ")

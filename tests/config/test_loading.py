@@ -814,3 +814,22 @@ def test_the_keys_of_the_data_layer_are_secrets() -> None:
 def test_what_stands_for_log_policies_by_itself_would_pass_for_a_users_own() -> None:
     for each in USUAL_LOG_POLICIES:
         assert LogPolicy.model_validate({"name": each.name, "pattern": each.pattern}) == each
+
+
+@pytest.mark.parametrize(
+    ("lr", "warned"),
+    [
+        (
+            "{type: log, base: 10, minval: 0.0001, maxval: 0.1}",
+            "draws 1 to 1.259; for 0.0001 to 0.1 write minval: -4, maxval: -1",
+        ),
+        ("{type: log, base: 10, minval: -4, maxval: -1}", ""),
+        ("{type: log, base: 2, minval: 0.5, maxval: 6}", ""),
+        ("{type: double, minval: 0.0001, maxval: 0.1}", ""),
+    ],
+)
+def test_a_range_of_log_whose_ends_look_like_values_is_questioned(lr: str, warned: str) -> None:
+    text = "entrypoint: python3 t.py\nsearcher: {name: random, metric: loss, max_trials: 2}\nhyperparameters: {o: {lr: LR}}\n"
+    text = text.replace("LR", lr)
+    told = [words for words in load(text).warnings if words.startswith("hyperparameters.o.lr: minval")]
+    assert bool(told) == bool(warned) and all(warned in words for words in told)

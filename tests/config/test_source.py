@@ -163,3 +163,8 @@ def test_a_document_has_a_hundred_levels_at_most(opened: str, closed: str) -> No
     for levels in (150, 252, 2_000):
         _, problems = read("a: " + opened * levels + "1" + closed * levels, "x")
         assert "at most 100 levels" in str(problems[0])
+
+
+def test_keys_of_the_users_own_hold_what_anchors_stand_at() -> None:
+    source, problems = read("x-common: &c {lr: 0.1}\nx-: 3\nhyperparameters: {<<: *c, x-inner: 1}\n", "f.yaml")
+    assert problems == [] and source.data == {"hyperparameters": {"lr": 0.1, "x-inner": 1}}
