@@ -15,6 +15,7 @@ from dethpc.cli import interpreter, output, tables
 from dethpc.cli.trial_table import best_few, trial_columns, trial_table, with_curves
 from dethpc.client import cluster, experiments, trials
 from dethpc.client.session import Session
+from dethpc.domain.progress import progress
 from dethpc.domain.trial_config import SearcherConfig, TrialConfig
 
 Json = dict[str, Any]
@@ -212,8 +213,12 @@ WORKLOADS = [
 _NAMED = 4  # how many trials of a rung are named
 
 
-def progress(experiment: Json, search: Json) -> str:
-    """``34%, about 0:12:05 to go (until 2026-03-01T12:00:00)``; how long only while that can be estimated."""
+def how_far(about: Json) -> str:
+    """``34%, about 0:12:05 to go (until 2026-03-01T12:00:00)``; how long only while that can be estimated. ``about``: the master's
+    answer for the experiment, with ``search``."""
+    experiment, search = about["experiment"], about["search"]
+    if progress(experiment, about.get("config") or {}) is None:
+        return "- (its trials have no length that the configuration or the code tells)"
     if experiment.get("endTime"):
         return output.percent(experiment.get("progress"))
     done, end = output.percent(search.get("progress")), search.get("estimatedEndTime")
@@ -288,7 +293,7 @@ def _print_experiment(about: Json, *, search: bool) -> None:
             ("Reason", reason(e)),
             *(("Warning", words) for words in of_all or warnings(shown)),
             *(("Waiting", waiting(group)) for group in about["waiting"]["groups"]),
-            ("Progress", progress(e, about["search"])),
+            ("Progress", how_far(about)),
             ("Owner", e.get("username")),
             ("Started", output.when(e.get("startTime"))),
             ("Ended", output.when(e.get("endTime"))),

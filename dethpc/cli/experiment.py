@@ -14,6 +14,7 @@ from dethpc.cli.arguments import ID, IDS, STATES, each, listing
 from dethpc.cli.attributes import label, set_attribute
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
+from dethpc.domain.progress import progress
 
 Json = dict[str, Any]
 
@@ -105,7 +106,7 @@ def _columns(everybody: bool, archived: bool, project: bool) -> list[tables.Colu
         tables.Column("Owner", "username", rank=1, least=8, terminal=everybody),
         tables.Column("Name", "name", least=16),
         tables.Column("State", output.standing, tables.STANDING),
-        tables.Column("Progress", "progress", tables.PERCENT, rank=2),
+        tables.Column("Progress", progress, tables.PERCENT, rank=2),
         tables.Column("Trials", "numTrials", tables.COUNT, rank=3),
         tables.Column("Best", "bestTrialSearcherMetric", tables.METRIC, rank=1, pipe=False),
         tables.Column("Metric", "searcherMetric", rank=5, least=10, pipe=False),

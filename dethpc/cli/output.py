@@ -15,6 +15,7 @@ from dethpc.domain.measures import duration as duration
 from dethpc.domain.measures import percent as percent
 from dethpc.domain.measures import size as size
 from dethpc.domain.nested import leaves
+from dethpc.domain.rungs import stopped_early
 
 _YAML = "dethpc.yaml"  # in a context: --yaml was given
 
@@ -130,11 +131,14 @@ def state(value: Optional[str]) -> str:
 
 def standing(noun: dict[str, Any]) -> str:
     """The state of an experiment or a trial, and what it still holds: ``PAUSED (stopping, holds 2 slots)`` while its job saves a
-    last checkpoint; ``SUSPENDED`` while the scheduler lets none of its jobs get on."""
+    last checkpoint; ``SUSPENDED`` while the scheduler lets none of its jobs get on; ``STOPPED`` for a trial that is completed
+    because its search stopped it."""
     word, still = state(noun.get("state")), holding(noun)
     if word == "RUNNING" and (jobs := noun.get("suspendedJobs") or int(bool(noun.get("suspended")))):
         running = noun.get("runningJobs") or 1
         return "SUSPENDED" if jobs >= running else f"RUNNING ({jobs} of {running} jobs suspended)"
+    if stopped_early(word, str(noun.get("reason") or "")):
+        return "STOPPED"
     return f"{word} ({still})" if still else word
 
 

@@ -219,6 +219,7 @@ _COLOURS = {
     "ACTIVE": "cyan",
     "RUNNING": "cyan",
     "SCHEDULED": "cyan",
+    "STOPPED": "yellow",
     "ERROR": "red",
     "CANCELED": "yellow",
     "PAUSED": "yellow",

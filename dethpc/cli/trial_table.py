@@ -110,7 +110,7 @@ def trial_columns(metric: Optional[str], trials: Sequence[Json], hyperparameters
     varying = _varying(trials, hyperparameters)
     return [
         tables.Column("Trial", "id", tables.COUNT),
-        tables.Column("State", output.standing, tables.STANDING),
+        tables.Column("State", lambda trial: trial, _STATE),
         tables.Column("Steps", "totalBatchesProcessed", tables.COUNT),
         tables.Column(f"Best {metric or 'metric'}", best_metric, tables.METRIC, heading=metric or "Best"),
         tables.Column("Restarts", "restarts", _SOME, rank=4),
@@ -124,6 +124,7 @@ def trial_columns(metric: Optional[str], trials: Sequence[Json], hyperparameters
     ]
 
 
+_STATE = tables.Kind(output.standing, lambda trial: output.state(trial.get("state")))
 # What is as expected needs no room on a terminal: that a trial never restarted, or that it trained as long as it was to.
 _SOME = tables.Kind(lambda count: output.plain(count or ""), right=True, whole=True)
 _NEWS = tables.Kind(lambda reason: "" if str(reason).startswith("trained to the full length") else reason, whole=True)

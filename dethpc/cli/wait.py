@@ -12,6 +12,7 @@ import click
 from dethpc.cli import output
 from dethpc.cli.arguments import IDS, Number
 from dethpc.cli.connect import connect, reconnect
+from dethpc.domain.progress import progress
 
 Json = dict[str, Any]
 
@@ -177,12 +178,12 @@ def _picture(about: Json, trials: list[Json], room: int) -> Any:
     from dethpc.cli.describe import reason
     from dethpc.cli.trial_table import best_metric
 
-    progress = 1.0 if output.state(about.get("state")) == "COMPLETED" else float(about.get("progress") or 0)
+    done = 1.0 if output.state(about.get("state")) == "COMPLETED" else progress(about)
     head = Table.grid(padding=(0, 1))
     head.add_row(
         f"Experiment {about['id']}",
-        ProgressBar(total=1, completed=progress, width=40),
-        output.percent(progress),
+        ProgressBar(total=1, completed=done or 0, width=40),
+        "-" if done is None else output.percent(done),
         output.standing(about),
         Text(output.plain(reason(about))),
     )

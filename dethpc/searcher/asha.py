@@ -10,6 +10,7 @@ from typing import Any
 
 from dethpc.config import searcher as config
 from dethpc.config.hyperparameters import Space
+from dethpc.domain.rungs import place
 from dethpc.searcher.base import (
     MAX_INVALID_PER_TRIAL,
     Action,
@@ -79,14 +80,14 @@ class AdaptiveASHA(Searcher):
         return actions
 
     def _why(self, number: int, rung: Rung, value: float, *, top: bool) -> str:
-        place = f"rung {number} ({self._unit} {rung.length})"
+        at = place(number, self._unit, rung.length)
         if top:
             return f"trained to the full length, {self._unit} {rung.length}: {self.show(value)}"
         if math.isinf(value):
-            return f"{place}: {self.show(value)}, which ranks worst"
+            return f"{at}: {self.show(value)}, which ranks worst"
         entered = len(rung) + 1
         return (
-            f"{place}: {self.show(value)} did not reach the cut-off {self.own_sign(rung.cut_off):.6g} "
+            f"{at}: {self.show(value)} did not reach the cut-off {self.own_sign(rung.cut_off):.6g} "
             f"(the best {rung.keeps(entered)} of {entered} so far go on)"
         )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from dethpc.config import searcher as config
 from dethpc.config.hyperparameters import Space
+from dethpc.domain.rungs import place
 from dethpc.searcher.base import (
     MAX_INVALID_PER_TRIAL,
     Action,
@@ -161,7 +162,7 @@ class PromotionSearch(Searcher):
                     actions += [Note(index, "promoted", {"rung": number + 1}), Continue(index, above, why)]
             for index, value in zip(indexes[rung.promotes :], values[rung.promotes :], strict=True):
                 why = (
-                    f"rung {number} ({self._unit} {rung.length}): {self.show(value)} did not reach the cut-off "
+                    f"{place(number, self._unit, rung.length)}: {self.show(value)} did not reach the cut-off "
                     f"{self.own_sign(values[rung.promotes - 1]):.6g} (the best {rung.promotes} of {rung.places} go on)"
                 )
                 actions += [Note(index, "dropped", {"rung": number}), Stop(index, why)]

@@ -12,7 +12,8 @@ from markupsafe import Markup, escape
 
 from dethpc.domain import measures
 from dethpc.domain.nested import leaves
-from dethpc.domain.trial_config import SearcherConfig
+from dethpc.domain.progress import progress
+from dethpc.domain.rungs import stopped_early
 from dethpc.web import listed
 
 SYMBOLS = {
@@ -55,6 +56,8 @@ def state(value: str) -> Markup:
 def standing(noun: Mapping[str, Any]) -> Markup:
     """The state of an experiment or a trial; whether the scheduler has suspended all or some of its jobs."""
     name = plain_state(noun.get("state", ""))
+    if stopped_early(name, noun.get("reason") or ""):
+        return state("STOPPED")
     jobs, running = noun.get("suspendedJobs") or int(bool(noun.get("suspended"))), noun.get("runningJobs") or 1
     if name != "RUNNING" or not jobs:
         return state(name)
@@ -101,14 +104,9 @@ def short(text: str) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + "…"
 
 
-_OPEN = ("single", "random", "grid")
-"""Methods whose trials may train for as long as their code does; of the others the configuration has lengths or rounds."""
-
-
 def unmeasured(experiment: Mapping[str, Any]) -> bool:
-    """Whether nobody can say how far it is: trials without a length, of which none has reported progress or ended."""
-    searcher = SearcherConfig.of(experiment.get("config") or {})
-    return not experiment["progress"] and searcher.name in _OPEN and searcher.full_length is None
+    """Whether nobody can say how far it is."""
+    return progress(experiment) is None
 
 
 def compact(value: Any) -> str:
