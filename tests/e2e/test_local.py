@@ -94,7 +94,14 @@ def test_a_paused_trial_resumes_from_its_last_checkpoint(user: User) -> None:
     log = user.log(paused)
     assert re.findall(r"stopping at step (\d+)", log) == re.findall(r"starting at step (\d+)", log)[1:] == ["7"]
     assert final_state(log) == final_state(user.log(undisturbed))
+    assert re.findall(r"the trial (.*)", log) == [
+        f"goes on from step 7 in job {user.runs_of(paused)[1]}; before, it ended at step 7: pause"
+    ]
     (trial,) = user.trials(paused)
+    shown = user.det("trial", "describe", str(trial["id"]))
+    assert re.search(r"^1 .* 0-7 .* STOPPED +pause$", shown, re.M) and re.search(
+        r"^2 .* 7-30 .* COMPLETED", shown, re.M
+    )
     assert [m["totalBatches"] for m in user.metrics(trial["id"], "training")] == list(range(1, 31))
 
 

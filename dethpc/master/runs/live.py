@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from dethpc.domain.facts import Row, Run
+from dethpc.domain.facts import Attempt, Row, Run
 from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
 from dethpc.errors import SchedulerUnavailable, SubmitUncertain
@@ -117,6 +117,10 @@ class LiveRuns:
     def get(self, run_id: str) -> LiveRun | None:
         """None: it has ended."""
         return self._runs.get(run_id)
+
+    def last_attempt(self, run: Run) -> Attempt | None:
+        """Of the run's trial, in this run or one before; None: it has had none."""
+        return next(reversed(self._ledger.state.attempts.get(run.task_id, [])), None)
 
     def listen(self, on_run_changed: RunListener) -> None:
         """``on_run_changed`` gets each new value of a live run and the one before, on the reconciler's thread."""

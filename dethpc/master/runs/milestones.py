@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dethpc.domain.end_report import EndReport
-from dethpc.domain.facts import Run
+from dethpc.domain.facts import Attempt, Run
 from dethpc.domain.log_policies import against_retrying
 from dethpc.domain.ports import JobRecord
 from dethpc.engine import events
@@ -22,6 +22,17 @@ class Milestone(NamedTuple):
 
 def of_start(run: Run, k: int, started: Started) -> Milestone:
     return Milestone("INFO", f"New trial runner in (container {run.id}.{k}) on agent {', '.join(started.nodes)}")
+
+
+def of_going_on(run: Run, started: Started, before: Attempt | None) -> Milestone | None:
+    """Where a trial goes on, and why it had stopped. ``before``: its last attempt; None for its first."""
+    if before is None:
+        return None
+    job = started.job_id or run.scheduler_job_id
+    why = before.reason or (before.end.value.replace("_", " ").lower() if before.end else "its end is not known")
+    got = "" if before.last_steps is None else f" at step {before.last_steps}"
+    begins = f"goes on from step {started.resumed_steps}" if started.resumed_from else "begins again at step 0"
+    return Milestone("INFO", f"the trial {begins}{f' in job {job}' if job else ''}; before, it ended{got}: {why}")
 
 
 def of_end(report: EndReport | None, record: JobRecord | None) -> Milestone | None:

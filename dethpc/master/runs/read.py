@@ -116,6 +116,7 @@ class Reader:
         self._runs.started[run.pool] += 1
         live.glances.others = False
         self._tell_milestone(run, k, milestones.of_start(run, k, started))
+        self._tell_milestone(run, k, milestones.of_going_on(run, started, self._runs.last_attempt(run)))
         if started.job_id and started.job_id != live.run.scheduler_job_id:
             self._runs.do(events.Submitted(run.id, started.job_id, time.time()))
         self._runs.do(
