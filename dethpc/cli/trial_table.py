@@ -9,6 +9,7 @@ from typing import Any, Optional
 from dethpc.cli import output, tables
 from dethpc.client import experiments
 from dethpc.client.session import Session
+from dethpc.domain.rungs import place_of
 from dethpc.domain.trial_config import SearcherConfig, TrialConfig
 
 Json = dict[str, Any]
@@ -120,14 +121,22 @@ def trial_columns(metric: Optional[str], trials: Sequence[Json], hyperparameters
         tables.Column("Started", started, tables.AGE, rank=6),
         tables.Column("Ended", "endTime", tables.AGE, terminal=False),
         tables.Column("Held slots", "heldSlots", tables.COUNT, terminal=False, pipe=False),
-        tables.Column("Reason", "reason", _NEWS, rank=1, least=24),
+        tables.Column("Reason", "reason", _NEWS, rank=1, least=44),
     ]
 
 
 _STATE = tables.Kind(output.standing, lambda trial: output.state(trial.get("state")))
-# What is as expected needs no room on a terminal: that a trial never restarted, or that it trained as long as it was to.
+# What is as expected needs no room on a terminal: that a trial never restarted, that it trained as long as it was to, or which
+# values a search compared where it stopped the trial. An error needs room more than the hyperparameters do.
 _SOME = tables.Kind(lambda count: output.plain(count or ""), right=True, whole=True)
-_NEWS = tables.Kind(lambda reason: "" if str(reason).startswith("trained to the full length") else reason, whole=True)
+_NEWS = tables.Kind(
+    lambda reason: (
+        ""
+        if str(reason).startswith("trained to the full length")
+        else place_of(str(reason or "")) or output.plain(reason)
+    ),
+    whole=True,
+)
 
 
 def _setting(name: str, settings: Mapping[Any, Mapping[str, Any]], varies: bool) -> tables.Column:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Union
 
-_PLACE = re.compile(r"rung \d+ \(")
+_PLACE = re.compile(r"rung \d+ \([^)]*\)")
 
 
 def place(number: int, unit: str, length: Union[int, float]) -> str:
@@ -16,3 +16,9 @@ def place(number: int, unit: str, length: Union[int, float]) -> str:
 def stopped_early(state: str, reason: str) -> bool:
     """Whether a trial is completed because the search stopped it before its full length."""
     return state.endswith("COMPLETED") and _PLACE.match(reason) is not None
+
+
+def place_of(reason: str) -> str:
+    """``rung 1 (epochs 4)`` of such a reason, without the values that were compared; "" for any other reason."""
+    match = _PLACE.match(reason)
+    return match[0] if match else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from typing import Any
 
 import pytest
@@ -21,3 +23,32 @@ def test_hyperparameters_are_flattened_a_few_times_however_many_there_are(
     lines = capsys.readouterr().out.splitlines()
     assert "net.h99" in lines[0] and "198" in lines[2]
     assert len(flattened) <= 4 * len(trials)
+
+
+def test_an_error_has_room_before_hyperparameters_and_a_stopped_trial_names_its_rung(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Terminal(io.StringIO):
+        encoding = "utf-8"
+
+        def isatty(self) -> bool:
+            return True
+
+    reasons = [
+        "exit code 1: CUDA out of memory on n3",
+        "rung 1 (epochs 4): val_loss 0.962249 did not reach the cut-off 0.9",
+    ]
+    trials = [
+        {"id": number, "reason": reason, "wallClockTime": 45.2, "hparams": {f"hp_{n}": n + number for n in range(9)}}
+        for number, reason in enumerate(reasons, 1)
+    ]
+    monkeypatch.setattr(sys, "stdout", drawn := Terminal())
+    monkeypatch.setenv("COLUMNS", "80")
+    tables.show(trial_table({"experiment": {}}, trials))
+    lines = drawn.getvalue().splitlines()
+    assert lines[1].endswith("  exit code 1: CUDA out of memory on n3")
+    assert lines[2].endswith("  rung 1 (epochs 4)")
+    assert len(max(lines[1:3], key=len)) <= 80
+    drawn.truncate(0)
+    tables.show(trial_table({"experiment": {}}, trials), tables.Wanted(wide=True))
+    assert "did not reach the cut-off 0.9" in drawn.getvalue()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dethpc.domain.rungs import place, stopped_early
+from dethpc.domain.rungs import place, place_of, stopped_early
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,8 @@ def test_a_trial_that_its_search_stopped_is_told_from_one_that_trained_all(
     state: str, reason: str, early: bool
 ) -> None:
     assert stopped_early(state, reason) is early
+
+
+def test_the_rung_is_read_out_of_a_reason() -> None:
+    assert place_of(f"{place(1, 'epochs', 4)}: loss 0.5 did not reach the cut-off 0.4") == "rung 1 (epochs 4)"
+    assert place_of("exit code 1: rung") == ""
