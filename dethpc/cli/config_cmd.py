@@ -12,7 +12,10 @@ from dethpc.cli import output
 from dethpc.cli.group import LazyGroup
 
 
-@click.group(cls=LazyGroup)
+@click.group(
+    cls=LazyGroup,
+    lazy={"explain": ("dethpc.cli.explain:explain", "Explain a field of a configuration.")},
+)
 def config() -> None:
     """Work with configuration files."""
 
