@@ -30,6 +30,7 @@ Json = dict[str, Any]
         "render": ("dethpc.cli.render:render", "Print the batch script of a trial of CONFIG."),
         "export": ("dethpc.cli.copies:export", "Write an experiment into one archive."),
         "import": ("dethpc.cli.copies:take_in", "Import an archive, or a run that was submitted by hand."),
+        "diff": ("dethpc.cli.diff:diff", "Show how two differ in configuration and code."),
         "plot": ("dethpc.cli.plot:of_experiment", "Plot what its best trials reported."),
         "goodput": ("dethpc.cli.goodput:of_experiment", "Show where its slot-hours went."),
         "logs": ("dethpc.cli.logs:experiment_logs", "Show the log of the first trial, or of all."),

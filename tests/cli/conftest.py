@@ -111,6 +111,8 @@ class Answers:
             "name": "digits",
             "searcher": {"name": "random", "metric": "loss", "smaller_is_better": True},
         }
+        self.other_config: Json = {}  # of experiment 2
+        self.code_changes: list[Json] = []  # of experiment 2 against another
         self.trials = [trial(1, metric=0.25), trial(2, "ERROR", reason="exit code 3: ZeroDivisionError", restarts=5)]
         self.search: Json = {"progress": 0.5, "estimatedEndTime": None, "metric": "loss", "brackets": [], "trials": []}
         self.checkpoints: list[Json] = []
@@ -141,6 +143,10 @@ class Answers:
             if self.states:
                 self.experiment["state"] = "STATE_" + (self.states.pop(0) if len(self.states) > 1 else self.states[0])
             return {"experiment": self.experiment, "config": self.config, "jobSummary": None}
+        if path == "/api/v1/experiments/2" and method == "GET":
+            return {"experiment": {**self.experiment, "id": 2}, "config": self.other_config, "jobSummary": None}
+        if path == "/api/v1/experiments/2/code_changes":
+            return {"against": int(query["against"][0]), "changes": self.code_changes, "more": 0}
         if path == "/api/v1/experiments/1" and method == "PATCH":
             return {"experiment": {**self.experiment, **body}}
         if path == "/api/v1/experiments/1/trials":
