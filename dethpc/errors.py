@@ -100,7 +100,9 @@ class Problem:
         if self.line is not None:
             place += f":{self.line}"
         hint = f" ({self.hint})" if self.hint else ""
-        return f"{place}: {self.field}: found {self.found}; allowed: {self.allowed}{hint}"
+        if place != f"--config {self.field}":
+            place += f": {self.field}"
+        return f"{place}: found {self.found}; allowed: {self.allowed}{hint}"
 
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("allowed", "field", "file", "found", "hint", "line")}

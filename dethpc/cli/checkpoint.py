@@ -27,10 +27,8 @@ def checkpoint() -> None:
 @click.option("--best", type=click.IntRange(1), metavar="N", help="The N best by the searcher's metric, best first.")
 @listing
 def list_checkpoints(experiment_id: int, best: Optional[int], wanted: tables.Wanted) -> None:
-    """List the checkpoints of an experiment."""
-    from dethpc.client import experiments
-
-    print_checkpoints(experiments.checkpoints(connect(), experiment_id, best=best), wanted)
+    """List the checkpoints of an experiment, by trial and by steps; those that are deleted come last."""
+    print_of_experiment(experiment_id, best, wanted)
 
 
 @checkpoint.command()
@@ -170,6 +168,18 @@ def download_checkpoint(
     came = download(session, found, target, DownloadMode(mode), globs)
     through = " (through the master)" if came is DownloadMode.MASTER else ""
     output.echo(target if quiet else f"Checkpoint {uuid} is in {target}{through}")
+
+
+def print_of_experiment(experiment_id: int, best: Optional[int], wanted: tables.Wanted) -> None:
+    """``best``: how many of the best, best first; None: all."""
+    from dethpc.client import experiments
+
+    def place(c: Json) -> tuple[bool, int, int]:
+        trial, steps = (c.get("training") or {}).get("trialId"), (c.get("metadata") or {}).get("steps_completed")
+        return output.state(c.get("state")) == "DELETED", int(trial or 0), int(steps or 0)
+
+    found = experiments.checkpoints(connect(), experiment_id, best=best)
+    print_checkpoints(found if best else sorted(found, key=place), wanted)
 
 
 def print_checkpoints(found: Sequence[Json], wanted: tables.Wanted) -> None:

@@ -1,4 +1,5 @@
-"""The commands of Determined's ``det`` that are not here, the options of those that are, and what to do in their place.
+"""The commands of Determined's ``det`` that are not here, the options of those that are, and what to do in their place; also
+words that other tools have.
 
 A name stands for everything below it: ``notebook`` for ``notebook start``, unless that has a line of its own. A sentence may
 name only commands that are here (a test tries each).
@@ -21,15 +22,27 @@ ALIASES = {
 """Short names of nouns that are not here, as Determined has them."""
 
 _NO_LOGIN = (
-    "It is not needed: your token file in DETHPC_HOME opens your own master; for another one, set DET_MASTER and "
-    "DET_USER_TOKEN (det token create makes one)"
+    "There is no login: your token file is enough. For another master, set DET_MASTER and DET_USER_TOKEN "
+    "(det token create makes one)"
 )
 _ONE_USER = "It is not needed: a master serves the one user who started it, and other users start their own"
 _LABELS = "It is not needed: a master has one user; group experiments by label: det experiment label add ID LABEL"
 _NO_MACHINES = "It is not needed: Slurm has the machines; to try a real Slurm on this one: det deploy slurm-dev up"
+_TASKS = "The tasks here are trials: det experiment list, det trial describe ID, det trial kill ID"
+_CREATE = "Create an experiment: det experiment create CONFIG CONTEXT_DIR"
+_OVERVIEW = "det experiment list shows experiments, det job list the queue, and det agent list the nodes"
+_TENSORBOARD = (
+    "TensorBoard itself shows the files: det experiment describe ID prints the command, tensorboard --logdir DIRECTORY; "
+    "det experiment plot ID draws curves here"
+)
+_NOTEBOOK = (
+    "Start Jupyter as a job of Slurm's: srun --gpus=1 --pty bash -c 'jupyter lab --no-browser --ip=$(hostname -i)'"
+)
 _LOGS_STAY = "Logs are kept for as long as retention_policy.log_retention_days of the experiment's configuration says"
 
 _SENTENCES = {
+    "allocation": _TASKS,
+    "alloc": _TASKS,
     "auth": _NO_LOGIN,
     "command": "Slurm runs commands: srun --gpus=1 COMMAND waits for it, sbatch --gpus=1 --wrap COMMAND does not",
     "config-policies": "Pools, limits and defaults are in the site file (docs/site-config.md); to see them: det master config",
@@ -37,6 +50,7 @@ _SENTENCES = {
     "dev auth-token": "Make one that you can revoke: det token create",
     "deploy aws": _NO_MACHINES,
     "deploy gcp": _NO_MACHINES,
+    "deploy gke": _NO_MACHINES,
     "deploy gke-experimental": _NO_MACHINES,
     "deploy local": "It is not needed: a master starts when one is needed; to try a real Slurm: det deploy slurm-dev up",
     "deploy local logs": "The master's log is shown by: det master logs",
@@ -47,19 +61,27 @@ _SENTENCES = {
     "experiment move": _LABELS,
     "experiment set log-retention": _LOGS_STAY,
     "master cluster-message": "It is not needed: a master serves one user, and nobody else would read it",
+    "master cleanup-message": "It is not needed: a master serves one user, and nobody else would read it",
     "master config set": "Edit the site file, then end the master: det master down; the next one reads it",
     "model": (
         "There is no registry: mark the experiment (det experiment label add ID LABEL), find its best checkpoint "
         "(det experiment list-checkpoints ID --best 1) and get it: det checkpoint download UUID"
     ),
-    "notebook": "Start Jupyter as a job of Slurm's: srun --gpus=1 --pty jupyter lab --no-browser --ip=0.0.0.0",
+    "nb": _NOTEBOOK,
+    "notebook": _NOTEBOOK,
     "oauth": _ONE_USER,
     "project": _LABELS,
+    "ps": _OVERVIEW,
+    "queue": "The queue is shown by: det job list",
     "rbac": _ONE_USER,
     "resource-pool bindings": "It is not needed: there are no workspaces that pools could be bound to",
     "resources": "det resource-pool goodput shows where the slot-hours went; for the whole cluster: Slurm's sreport",
+    "run": _CREATE,
     "shell": "Get a shell on a node from Slurm: srun --gpus=1 --pty bash -i",
-    "task": "The tasks here are trials: det experiment list, det trial describe ID, det trial kill ID",
+    "task": _TASKS,
+    "sso": _NO_LOGIN,
+    "status": _OVERVIEW,
+    "submit": _CREATE,
     "task cleanup-logs": _LOGS_STAY,
     "task fork": "The tasks here are trials: det trial continue ID, or det experiment fork ID",
     "task create": "Create an experiment (det experiment create CONFIG CONTEXT_DIR), or run a command: srun --gpus=1 COMMAND",
@@ -71,13 +93,11 @@ _SENTENCES = {
         "Write the shared fields into the configuration; one field is set by: det experiment create CONFIG CONTEXT_DIR "
         "--config KEY=VALUE"
     ),
-    "tensorboard": (
-        "TensorBoard itself shows the files: det experiment describe ID prints the command, tensorboard --logdir DIRECTORY; "
-        "det experiment plot ID draws curves here"
-    ),
+    "tb": _TENSORBOARD,
+    "tensorboard": _TENSORBOARD,
     "token login": _NO_LOGIN,
     "trial set": _LOGS_STAY,
-    "trial support-bundle": "All of it is in: det trial describe ID --json, det trial logs ID and det doctor",
+    "trial support-bundle": "Collect these instead: det trial describe ID --json, det trial logs ID and det doctor",
     "user activate": _ONE_USER,
     "user create": _ONE_USER,
     "user deactivate": _ONE_USER,
@@ -85,6 +105,7 @@ _SENTENCES = {
     "user login": _NO_LOGIN,
     "user rename": "It is not possible: your name is the one of your account on this machine",
     "user-group": _ONE_USER,
+    "webhook": "There are none: det experiment wait ID ends with the experiment, and its exit code says how",
     "workspace": _LABELS,
 }
 

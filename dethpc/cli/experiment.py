@@ -142,12 +142,10 @@ def describe(ids: list[int], metrics: bool, search: bool, outdir: Optional[Path]
 @click.option("--best", type=click.IntRange(1), metavar="N", help="The N best by the searcher's metric, best first.")
 @listing
 def list_checkpoints(experiment_id: int, best: Optional[int], wanted: tables.Wanted) -> None:
-    """List the checkpoints of an experiment."""
-    from dethpc.cli.checkpoint import print_checkpoints
-    from dethpc.client import experiments
+    """List the checkpoints of an experiment, by trial and by steps; those that are deleted come last."""
+    from dethpc.cli.checkpoint import print_of_experiment
 
-    found = experiments.checkpoints(connect(), experiment_id, best=best)
-    print_checkpoints(found, wanted)
+    print_of_experiment(experiment_id, best, wanted)
 
 
 @experiment.command()
@@ -200,12 +198,23 @@ def _act(action: str, *, allowed: set[str], done: str, already: set[str]) -> Cal
         if before in already:
             return f"Experiment {experiment_id} is {before}: nothing to do"
         if before not in allowed:
-            states = ", ".join(sorted(allowed))
-            raise errors.Refused(f"experiment {experiment_id} is {before}: {action} is possible in {states}")
+            raise errors.Refused(f"experiment {experiment_id} {_why_not(experiment_id, before, action)}")
         experiments.act(session, experiment_id, action)
         return f"{done} experiment {experiment_id}"
 
     return do
+
+
+def _why_not(experiment_id: int, state: str, action: str) -> str:
+    """Why an experiment in that state cannot be paused, activated or archived, and what to type where something helps."""
+    done = {"pause": "paused", "activate": "activated", "archive": "archived", "unarchive": "unarchived"}.get(
+        action, action
+    )
+    if state not in _ENDED:
+        first = f" before it has ended; to end it: det experiment cancel {experiment_id}" if state in _LIVE else ""
+        return f"is {state}, so it cannot be {done}{first}"
+    more = f"; to train further: det experiment continue {experiment_id}" if action == "activate" else ""
+    return f"has ended ({state}), so it cannot be {done}{more}"
 
 
 @experiment.command()

@@ -84,6 +84,8 @@ class LazyGroup(click.Group):
             import difflib
 
             known = self.list_commands(ctx)
+            if ctx.parent is None and (nouns := self._nouns_with(ctx, name)):
+                ctx.fail(f"No such command {name!r}. Did you mean {' or '.join(nouns)}?")
             close = difflib.get_close_matches(
                 name, [*known, *(a for a, to in self.aliases.items() if to in known)], n=2
             )
@@ -91,6 +93,15 @@ class LazyGroup(click.Group):
             ctx.fail(f"No such command {name!r}.{meant}")
         resolved = self.aliases.get(name, name)
         return super().resolve_command(ctx, [resolved, *args[1:]])
+
+    def _nouns_with(self, ctx: click.Context, verb: str) -> list[str]:
+        """``'det experiment logs'`` and further nouns that have this verb, the likeliest three."""
+        found = []
+        for noun in self.list_commands(ctx):
+            group = self.get_command(ctx, noun)
+            if isinstance(group, LazyGroup) and (full := group.aliases.get(verb, verb)) in group.list_commands(ctx):
+                found.append(f"'{ctx.info_name} {noun} {full}'")
+        return found[:3]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         short = {full: alias for alias, full in reversed(self.aliases.items())}
@@ -119,6 +130,10 @@ class LazyGroup(click.Group):
         except click.NoSuchOption as error:
             if sentence := elsewhere.in_place_of(error.option_name, _words(error.ctx)):
                 raise NotHere([sentence]) from None
+            if error.option_name.lstrip("-").isdecimal():
+                raise NotHere(
+                    [f"{error.option_name} is read as an option: a negative number is not allowed here"]
+                ) from None
             raise
         except errors.ConfigError as error:
             raise Failed([str(problem) for problem in error.problems]) from error

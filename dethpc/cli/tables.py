@@ -270,7 +270,7 @@ def _draw(table: Table, columns: Sequence[Column], rows: Sequence[Any], *, every
 
     for heading in filter(None, [table.title, *table.above]):
         note(heading, "bold")
-    say(line(headings, "", "bold"))
+    say(line(headings, "", "bold") if rows else Text("none", style="dim"))
     for row, marked in zip(cells, best):
         text = line(row, star if marked else "")
         if room is not None and text.cell_len > console.width:  # even the columns that must be there do not fit

@@ -162,7 +162,7 @@ def test_mistakes_that_the_master_finds_are_told_with_their_lines(det: Any, mast
         assert done.returncode == 1 and first.startswith(
             "det: error: config.yaml:4: resources.resource_pool: found 'nope'"
         )
-        assert second.startswith("det: error: --config slurm.sbatch_args: slurm.sbatch_args: found -J")
+        assert second.startswith("det: error: --config slurm.sbatch_args: found -J")
 
 
 def test_a_config_that_is_no_text_is_a_mistake_like_others(det: Any, master: Any, folder: Path) -> None:

@@ -213,12 +213,45 @@ def test_nothing_is_done_where_nothing_is_to_do(det: Any, master: Any, verb: str
     assert master.did("POST") == []
 
 
-@pytest.mark.parametrize("verb, state", [("pause", "COMPLETED"), ("activate", "ERROR"), ("archive", "ACTIVE")])
-def test_the_impossible_is_refused_with_what_is_possible(det: Any, master: Any, verb: str, state: str) -> None:
+@pytest.mark.parametrize(
+    ("verb", "state", "why"),
+    [
+        ("pause", "COMPLETED", "has ended (COMPLETED), so it cannot be paused"),
+        (
+            "activate",
+            "ERROR",
+            "has ended (ERROR), so it cannot be activated; to train further: det experiment continue 1",
+        ),
+        (
+            "archive",
+            "ACTIVE",
+            "is ACTIVE, so it cannot be archived before it has ended; to end it: det experiment cancel 1",
+        ),
+        ("pause", "STOPPING_KILLED", "is STOPPING_KILLED, so it cannot be paused"),
+    ],
+)
+def test_the_impossible_is_refused_with_what_is_possible(
+    det: Any, master: Any, verb: str, state: str, why: str
+) -> None:
     master.states = [state]
     done = det("experiment", verb, 1, master=master)
     assert done.returncode == 1 and master.did("POST") == []
-    assert f"det: error: experiment 1 is {state}: {verb} is possible in " in done.stderr
+    assert done.stderr == f"det: error: experiment 1 {why}\n"
+
+
+def test_checkpoints_are_listed_by_trial_and_steps_and_deleted_ones_last(det: Any, master: Any) -> None:
+    master.checkpoints = [
+        {
+            "uuid": f"{trial}-{steps}",
+            "state": f"STATE_{state}",
+            "training": {"trialId": trial},
+            "metadata": {"steps_completed": steps},
+        }
+        for trial, steps, state in [(2, 9, "DELETED"), (2, 10, "COMPLETED"), (1, 30, "COMPLETED"), (1, 8, "COMPLETED")]
+    ]
+    for command in (["e", "lc", 1], ["c", "ls", 1]):
+        lines = det(*command, "--columns", "uuid", master=master).stdout.splitlines()
+        assert lines == ["UUID", "1-8", "1-30", "2-10", "2-9"]
 
 
 def test_one_bad_id_does_not_stop_the_others(det: Any, master: Any) -> None:
@@ -307,13 +340,16 @@ def test_several_trials_are_killed_and_described_at_once_and_one_that_fails_stop
 
 def test_logs_of_an_experiment_are_its_first_trials(det: Any, master: Any) -> None:
     master.logs = [[line(1, "hello"), line(2, "world")]]
-    done = det("experiment", "logs", 1, "--level", "warning", "--rank", 0, "--rank", 3, "--search", "x", master=master)
+    done = det("experiment", "logs", 1, "--level", "warning", "--rank", 0, "--rank", 3, master=master)
     assert done.stdout == "".join(entry["message"] for entry in master.logs[0])
     query = next(q for _, p, q, _ in master.asked if p == "/api/v1/trials/1/logs")
     assert query["levels"] == ["LOG_LEVEL_WARNING", "LOG_LEVEL_ERROR", "LOG_LEVEL_CRITICAL"]
     det("experiment", "logs", 1, "--level", "warn", master=master)
     assert master.asked[-1][2]["levels"] == query["levels"]
-    assert query["rankIds"] == ["0", "3"] and query["searchText"] == ["x"]
+    assert query["rankIds"] == ["0", "3"]
+    searched = det("experiment", "logs", 1, "--search", "x", master=master).stdout.splitlines()
+    assert {entry.partition(" | ")[0] for entry in searched} == {"trial 1", "trial 2"}
+    assert [q["searchText"] for _, p, q, _ in master.asked[-2:] if p.endswith("/logs")] == [["x"], ["x"]]
 
 
 def test_the_log_of_a_trial_that_wrote_nothing_says_why(det: Any, master: Any) -> None:

@@ -128,3 +128,13 @@ def test_all_output_of_det_goes_through_one_place() -> None:
         "doctor.py",
         "group.py",
     }  # own words, or escaped there
+
+
+def test_a_table_without_rows_says_so_on_a_terminal_and_has_its_heading_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables.show(tables.plain(["Node", "State"], []))
+    assert capsys.readouterr().out == "Node  State\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    tables.show(tables.plain(["Node", "State"], []))
+    assert "none" in (drawn := capsys.readouterr().out) and "Node" not in drawn

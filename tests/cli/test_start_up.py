@@ -159,10 +159,16 @@ def test_determineds_short_names_work(words: str, full: str) -> None:
         (["experiment", "lst"], "'list'"),
         (["experiment", "create", "--folow", "x"], "--follow"),
         (["master", "start"], "There are: up"),
+        (["logs", "1"], "Did you mean 'det experiment logs' or 'det trial logs' or 'det master logs'?"),
+        (["create"], "Did you mean 'det experiment create'"),
+        (["ls"], "Did you mean 'det experiment list' or 'det trial list' or "),
+        (["ps"], "dethpc has no 'det ps'. det experiment list shows experiments"),
+        (["submit", "c.yaml"], "det experiment create CONFIG CONTEXT_DIR"),
+        (["experiment", "set", "max-slots", "1", "-5"], "a negative number is not allowed here"),
     ],
 )
 def test_a_misspelt_word_is_answered_with_the_likely_one(words: list[str], suggestion: str) -> None:
-    result = CliRunner().invoke(main, words)
+    result = CliRunner().invoke(main, words, prog_name="det")
     assert result.exit_code == 2
     assert suggestion in result.output
 

@@ -102,7 +102,7 @@ def test_a_job_of_the_scheduler_leads_to_its_runs_also_when_it_has_ended(served:
     assert got[1]["experimentName"] == experiment(1).name
     assert got[1]["run"]["directory"] == str(served.daemon.installation.home.run("1.2.2").path)
     assert served.session.get("/api/v1/trials/2")["runs"] == [one["run"] for one in got]
-    with pytest.raises(NotFound, match="no run had job 7: it is not one of this installation's"):
+    with pytest.raises(NotFound, match="job 7 is not a job of this installation"):
         served.session.get("/api/v1/scheduler-jobs/7")
 
 
@@ -123,7 +123,7 @@ def test_an_element_of_a_job_array_is_found_by_the_number_that_slurm_gives_it_to
         for job in ("28_3", "31"):
             assert [each["trialId"] for each in served.session.get(f"/api/v1/scheduler-jobs/{job}")["runs"]] == [2]
         for job in ("32", "33", "28_4"):  # one of another installation's, and none
-            with pytest.raises(NotFound, match=f"no run had job {job}"):
+            with pytest.raises(NotFound, match=f"job {job} is not a job"):
                 served.session.get(f"/api/v1/scheduler-jobs/{job}")
 
 
@@ -139,7 +139,7 @@ def test_a_job_is_none_of_the_runs_of_a_copied_experiment_which_were_those_of_an
         return [each["trialId"] for each in served.session.get(f"/api/v1/scheduler-jobs/{job}")["runs"]]
 
     assert (trials("29"), trials("30")) == ([3], [4]), "these were submitted here"
-    with pytest.raises(NotFound, match="no run had job 28"):
+    with pytest.raises(NotFound, match="job 28 is not a job"):
         trials("28")
     with mock.patch.object(served.daemon.services.cluster._scheduler, "element", {"28": "28_3"}.get):
         assert trials("28") == [2], "and they hide nothing"

@@ -186,7 +186,7 @@ def runs_of_job(
     if not found and job_id.isdecimal() and (element := cluster.element(job_id)) is not None:
         found = queries.runs_of_job(connection, element)
     if not found:
-        raise NotFound(f"no run had job {job_id}: it is not one of this installation's, or its experiment was deleted")
+        raise NotFound(f"job {job_id} is not a job of this installation, or its experiment was deleted")
     return RunsOfJob(job_id=job_id, runs=[_run_of_job(connection, installation, *each) for each in found])
 
 
