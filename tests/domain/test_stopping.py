@@ -50,5 +50,5 @@ def test_scripts_spell_reasons_and_fields_as_the_programs_do() -> None:
     requeues = re.findall(r'"(\w+)"', re.search(r'"stop_reason"\) in \((.*?)\)', run)[1])  # type: ignore[index]
     assert compared and requeues
     assert {*compared, *requeues} <= {reason.value for reason in StopReason}
-    fields = re.findall(r'"(\w+)": ', re.search(r"printf '(\{.*?\})", signals)[1])  # type: ignore[index]
+    fields = re.findall(r'"(\w+)": ', re.search(r"'(\{.*?\})", signals)[1])  # type: ignore[index]
     assert fields == list(StopRequest("", 0.0).to_json())

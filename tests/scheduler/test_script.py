@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -295,6 +296,42 @@ def test_a_job_whose_run_another_has_asks_nobody_to_stop(local: Any) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait(LONG_ENOUGH) == 128 + signal.SIGTERM
     assert not (run_dir / "attempts/0/stop.json").exists()
+
+
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("pages", [0, 1, 2])
+def test_a_stop_file_on_a_disk_without_room_is_whole_or_absent(
+    local: Any, tmp_path: Path, pages: int, links: bool
+) -> None:
+    """On one that has links, and on one that has none."""
+    run_dir, argv, env = local(python="./waits")
+    (run_dir / "waits").write_text(
+        f"#!/bin/sh\ntouch {run_dir}/waiting\nwhile [ ! -e {run_dir}/go ]; do sleep 0.05; done\n"
+    )
+    (run_dir / "waits").chmod(0o755)
+    (run_dir / "claim").write_text(json.dumps({"job_id": "local-1"}) + "\n")
+    if not links:
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "bin/ln").write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / "bin/ln").chmod(0o755)
+        env["PATH"] = f"{tmp_path}/bin:{env['PATH']}"
+    attempt, page = run_dir / "attempts/0", resource.getpagesize()
+    attempt.mkdir(parents=True)
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={3 * page}", "tmpfs", str(attempt)], check=False
+    ).returncode:
+        pytest.skip("needs root to mount a small file system")
+    try:
+        (attempt / "rest").write_bytes(bytes((3 - pages) * page))
+        with subprocess.Popen(argv, env=env) as process:
+            wait_until((run_dir / "waiting").exists)
+            process.send_signal(signal.SIGTERM)
+            (run_dir / "go").touch()
+            process.wait(LONG_ENOUGH)
+        assert {path.name for path in attempt.iterdir()} == ({"rest", "stop.json"} if pages else {"rest"})
+        assert not pages or json.loads((attempt / "stop.json").read_text())["reason"] == "preempted"
+    finally:
+        subprocess.run(["umount", "-l", str(attempt)], check=False)
 
 
 def stop_at(local: Any, *, left: int, checkpoint: float = 0) -> tuple[int, float]:
