@@ -241,30 +241,48 @@ def _shown(
 
 def _without_steps(lines: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Without those states of a progress bar that its next one, by the same writer, has replaced before anything else came."""
-    import re
-
-    bar = re.compile(r"\d+%\|.*\|\s*\S+/\S+ \[|^\s*\d+/\d+\s*[\[━─╸=>]")  # as tqdm and Keras draw theirs
     held: Optional[dict[str, Any]] = None
     for line in lines:
-        if held is not None and (
-            not bar.search(str(line.get("log") or ""))
-            or any(held.get(name) != line.get(name) for name in ("trialId", "agentId", "rankId", "stdtype"))
-        ):
+        if held is not None and not _replaces(held, line):
             yield held
-        held = line if bar.search(str(line.get("log") or "")) else None
+        held = line if _is_bar(line) else None
         if held is None:
             yield line
     if held is not None:
         yield held
 
 
+_BARS = "|".join(
+    [
+        r"\d+%\|.*\|\s*\S+/\S+ \[",  # tqdm
+        r"^(?:.*: )?\d+(?:\.\d+)?\w* \[\d+:\d+(?::\d+)?, ",  # tqdm without a total
+        r"^\s*\d+/\d+\s*[\[━─╸=>]",  # Keras
+        r"[━╸╺]{5}.*(?:\d+%|\d+/\d+)",  # rich
+    ]
+)
+
+
+def _is_bar(line: dict[str, Any]) -> bool:
+    import re
+
+    return re.search(_BARS, str(line.get("log") or "")) is not None
+
+
+def _replaces(before: dict[str, Any], line: dict[str, Any]) -> bool:
+    """Whether both are states of progress bars, by the same writer."""
+    same = all(before.get(name) == line.get(name) for name in ("trialId", "agentId", "rankId", "stdtype"))
+    return same and _is_bar(before) and _is_bar(line)
+
+
 def _printed(lines: Iterable[dict[str, Any]], follow: bool, again: str, **how: Any) -> int:
     """How many there were. Interrupting only stops the watching: ``again`` says what goes on, and how to look on."""
     count = 0
+    before: Optional[dict[str, Any]] = None
     try:
         for line in lines:
             count += 1
-            _print(line, **how)
+            _print(line, live=follow, in_place=before is not None and _replaces(before, line), **how)
+            before = line if follow else None
     except KeyboardInterrupt:
         if not follow:
             raise
@@ -278,14 +296,25 @@ def _one_of(follow: bool, head: Optional[int], tail: Optional[int]) -> None:
         raise click.UsageError("--follow, --head and --tail are mutually exclusive; use one of them.")
 
 
-def _print(line: dict[str, Any], *, as_json: bool, utc: bool, raw: bool, named: bool = False) -> None:
-    """``named``: with the trial that it is of."""
+def _print(
+    line: dict[str, Any],
+    *,
+    as_json: bool,
+    utc: bool,
+    raw: bool,
+    named: bool = False,
+    live: bool = False,
+    in_place: bool = False,
+) -> None:
+    """``named``: with the trial that it is of. ``live``: a progress bar moves on a terminal, drawn ``in_place`` of its state
+    before."""
     if as_json:
         import json
 
         output.echo(json.dumps(line, ensure_ascii=False))
     elif sys.stdout.isatty() and not raw and "log" in line:
-        output.show_line(for_people(line, utc=utc, named=named), _STYLES.get(_level(line), {}))
+        text = for_people(line, utc=utc, named=named)
+        output.show_line(text, _STYLES.get(_level(line), {}), one_row=live and _is_bar(line), in_place=in_place)
     else:
         message = (f"trial {line['trialId']} | " if named else "") + str(line.get("message", ""))
         output.echo(message, nl=not message.endswith("\n"))

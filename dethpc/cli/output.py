@@ -49,8 +49,13 @@ def echo(text: Any = "", *, err: bool = False, nl: bool = True) -> None:
     click.echo(escaped(str(text)) if stream.isatty() else text, err=err, nl=nl)
 
 
-def show_line(text: str, style: dict[str, Any]) -> None:
-    """A line of a log on a terminal, in its style."""
+def show_line(text: str, style: dict[str, Any], *, one_row: bool = False, in_place: bool = False) -> None:
+    """A line of a log on a terminal, in its style. ``one_row``: cut to the width of the terminal, so that a next one can be drawn
+    ``in_place`` of it."""
+    if one_row:
+        text = text[: _columns(sys.stdout) - 1]
+    if in_place:
+        sys.stdout.write("\x1b[A\x1b[2K")
     click.echo(styled(escaped(text), **style) if style else escaped(text))
 
 

@@ -357,6 +357,35 @@ def test_a_long_path_stays_whole_where_words_are_wrapped(monkeypatch: pytest.Mon
     assert output.wrapped(f"the context is in {path} now", 4) == ["the context is in", f"    {path}", "    now"]
 
 
+def test_a_progress_bar_that_is_followed_moves_in_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", drawn := Terminal())
+    monkeypatch.setenv("COLUMNS", "40")
+
+    def line(text: str, rank: int = 0) -> dict[str, Any]:
+        at = "2026-11-20T10:00:00Z"
+        return {"timestamp": at, "trialId": 1, "agentId": "n0", "rankId": rank, "log": text, "message": text}
+
+    bars = [f"{percent}%|#####     | {percent}/100 [00:01<00:05, 9.00it/s]" for percent in (10, 20)]
+    keras = "3/9 [==>...] loss: 1"
+    told = [
+        line(bars[0]),
+        line(bars[1]),
+        line(bars[0], rank=1),
+        line("12it [00:03, 4.0it/s]", rank=1),
+        line("end"),
+        line(keras),
+    ]
+    how: dict[str, Any] = {"as_json": False, "utc": True, "raw": False}
+    assert logs._printed(iter(told), True, "", **how) == 6
+    above = "\x1b[A\x1b[2K"
+    rows = drawn.getvalue().splitlines()
+    assert [row.startswith(above) for row in rows] == [False, True, False, True, False, False]
+    assert max(len(row.removeprefix(above)) for row in rows) == 39
+    drawn.truncate(0)
+    logs._printed(iter(told), True, "", **{**how, "raw": True})
+    assert above not in drawn.getvalue() and bars[0] in drawn.getvalue()
+
+
 def test_wide_shows_every_column_and_columns_are_chosen_and_sorted(screen: Callable[..., str]) -> None:
     wide = screen(80, "trial", "list", "1", "--wide")
     assert "0.0196" in wide and "0.01955" not in wide and "trained to the full length" in wide and "batch_size" in wide
