@@ -65,6 +65,13 @@ def path_of(field: str) -> Path:
     return path if dotted(path) == field else (field,)
 
 
+UNKNOWN_FIELD = "an unknown field"
+"""``Problem.found`` of a field that its section does not have."""
+
+MISSING_FIELD = ("nothing", "a value (this field is required)")
+"""``Problem.found`` and ``allowed`` of a required field that is not there."""
+
+
 class Problem:
     """One mistake in a configuration.
 
@@ -102,6 +109,11 @@ class Problem:
         hint = f" ({self.hint})" if self.hint else ""
         if place != f"--config {self.field}":
             place += f": {self.field}"
+        if self.found == UNKNOWN_FIELD:
+            allowed = "" if self.hint else f"; allowed: {self.allowed}"
+            return f"{place}: unknown field{allowed}{hint}"
+        if (self.found, self.allowed) == MISSING_FIELD:
+            return f"{place}: required field is missing"
         return f"{place}: found {self.found}; allowed: {self.allowed}{hint}"
 
     def to_json(self) -> dict[str, Any]:

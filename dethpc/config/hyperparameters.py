@@ -9,7 +9,7 @@ from typing import Any, Union
 
 from dethpc.config.section import LARGEST
 from dethpc.config.wording import did_you_mean, show
-from dethpc.errors import ConfigError, Path, Problem
+from dethpc.errors import UNKNOWN_FIELD, ConfigError, Path, Problem
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def _read(raw: Mapping[str, Any], path: Path, grid: bool) -> tuple[Hyperparamete
     for name in raw:
         if name != "type" and name not in names:
             allowed = f"in type {kind}: " + ", ".join(names)
-            problems.append(Problem((*path, name), "an unknown field", allowed, did_you_mean(name, names)))
+            problems.append(Problem((*path, name), UNKNOWN_FIELD, allowed, did_you_mean(name, names)))
     for name in names:
         if name not in raw and name != "count":
             problems.append(Problem((*path, name), "nothing", f"a value (type {kind} requires it)"))

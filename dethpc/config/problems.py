@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 
 from dethpc.config.source import Source
 from dethpc.config.wording import did_you_mean, show
-from dethpc.errors import Path, Problem, dotted
+from dethpc.errors import MISSING_FIELD, UNKNOWN_FIELD, Path, Problem, dotted
 
 UNIONS: Mapping[Path, str] = {("searcher",): "name", ("checkpoint_storage",): "type", ("data_layer",): "type"}
 """Sections of several models, and the field that tells which one."""
@@ -62,9 +62,9 @@ def _problem(details: ErrorDetails, model: type[BaseModel], source: Source, inde
         word = str(path[-1])
         hint = _of_another_kind(model, path) or index.get(word) or did_you_mean(word, names)
         brief = hint is not None and len(names) > _MANY
-        return Problem(path, "an unknown field", "a known one" if brief else "one of " + ", ".join(names), hint)
+        return Problem(path, UNKNOWN_FIELD, "a known one" if brief else "one of " + ", ".join(names), hint)
     if kind == "missing":
-        return Problem(path, "nothing", "a value (this field is required)")
+        return Problem(path, *MISSING_FIELD)
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         tag = UNIONS[path]
         names = _tags(model, path, tag)

@@ -208,7 +208,7 @@ class Sweep:
         numbers = [(value, f) for value, f in with_value if isinstance(value, (int, float)) and value == value]
         if not numbers:
             first = next((failure for future in found if (failure := future.exception()) is not None), None)
-            why = f"\n{first}" if first else ""
+            why = f"\n{first}" if first else "" if self.done() else " yet; the sweep still runs: call wait() first"
             raise TrialFailed(f"experiment {self.experiment_id}: no trial has a {by.metric} that is a number{why}")
         return (min if by.smaller_is_better else max)(numbers, key=lambda pair: pair[0])[1]
 

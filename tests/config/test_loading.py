@@ -833,3 +833,15 @@ def test_a_range_of_log_whose_ends_look_like_values_is_questioned(lr: str, warne
     text = text.replace("LR", lr)
     told = [words for words in load(text).warnings if words.startswith("hyperparameters.o.lr: minval")]
     assert bool(told) == bool(warned) and all(warned in words for words in told)
+
+
+def test_an_unknown_field_and_a_missing_one_are_said_briefly() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load("searcher: {name: single, metirc: loss}\nmax_restarst: 3\nresources: {zzzz: 1}\n", file="c.yaml")
+    told = sorted(str(problem) for problem in caught.value.problems)
+    assert "c.yaml:1: searcher.metirc: unknown field (did you mean 'metric'?)" in told
+    assert "c.yaml:2: max_restarst: unknown field (did you mean 'max_restarts'?)" in told
+    assert any(
+        line.startswith("c.yaml:3: resources.zzzz: unknown field; allowed: one of slots_per_trial,") for line in told
+    )
+    assert any(line.endswith(": entrypoint: required field is missing") for line in told)
