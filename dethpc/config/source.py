@@ -102,6 +102,34 @@ class Source:
         return problem
 
 
+def _malformed(error: yaml.MarkedYAMLError) -> tuple[str, str, str | None]:
+    """What a parser found, what may stand there, and a hint."""
+    words, inside = str(error.problem), str(error.context or "")
+    words = words.replace("'<scalar>'", "more text").replace("<block end>", "a new line")
+    if "'\\t'" in words:
+        return "a tab at the beginning of a line", "spaces", None
+    if "flow" in inside and "'<stream end>'" in words:
+        mapping = "mapping" in inside
+        return (
+            f"the end of the file inside {'{ ... }' if mapping else '[ ... ]'}",
+            "a closing " + ("}" if mapping else "]"),
+            None,
+        )
+    if words == "found unexpected end of stream":
+        return "the end of the file inside quotes", "a closing quote", None
+    if words == "mapping values are not allowed here":
+        return (
+            "': ' where mapping values are not allowed",
+            "a key, indented like those beside it, or quotes round a text with ': '",
+            None,
+        )
+    if start := re.fullmatch(r"found character ('.') that cannot start any token", words):
+        return f"a value that begins with {start[1]}", "such a value in quotes", None
+    if expected := re.fullmatch(r"expected (.+?),? but (?:got|found) (.+)", words):
+        return expected[2], expected[1], error.context
+    return words.removeprefix("found "), "well-formed YAML", error.context
+
+
 def read_value(text: str, file: str) -> tuple[Any, dict[Path, Place], list[Problem]]:
     """Any YAML document as plain data, the places of its values, and what is wrong with it."""
     size = len(text.encode("utf-8", "surrogatepass"))
@@ -112,9 +140,8 @@ def read_value(text: str, file: str) -> tuple[Any, dict[Path, Place], list[Probl
         node = yaml.compose(text, Loader=_CoreLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        hint = "indent with spaces, not tabs" if "\\t" in str(error.problem) else error.context
         line = mark.line + 1 if mark else None
-        return None, {}, [Problem("YAML", str(error.problem), "well-formed YAML", file=file, line=line, hint=hint)]
+        return None, {}, [Problem("YAML", *_malformed(error), file=file, line=line)]
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         return None, {}, [Problem("YAML", f"character #x{error.character:04x}", "printable text", file=file, line=line)]
