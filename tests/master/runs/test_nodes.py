@@ -105,7 +105,7 @@ def test_the_published_client_enables_and_disables(published: Published, served:
 def test_the_one_node_that_there_is_is_never_left_out(served: Served) -> None:
     name = node_of(served)
     (note,) = served.session.post(f"/api/v1/agents/{name}/disable")["notes"]
-    assert f"no other node of default can be used: until there is one, trials run on {name} and are sent there" in note
+    assert f"no other node of default can be used, so this has no effect until one can: trials run on {name}" in note
     builder = served.daemon.builder
     config = ExperimentConfig.from_json(experiment().config)
     assert builder._left_out(-1, config) == []

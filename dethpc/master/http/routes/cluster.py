@@ -170,7 +170,7 @@ def disable(
     if alone:
         where = ", ".join(sorted(pools)) or "its pool"
         answer.notes.append(
-            f"no other node of {where} can be used: until there is one, trials run on {name} and are sent there all the same; "
+            f"no other node of {where} can be used, so this has no effect until one can: trials run on {name} all the same; "
             "det experiment pause stops them"
         )
     return answer
