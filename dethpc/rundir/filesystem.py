@@ -31,9 +31,25 @@ SHARED = (
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """What the system says of a disk or a quota that has no room."""
 
+_LEAST = 64 << 10  # bytes; with less, most of what is written has no room
+
 
 def is_network(filesystem: str) -> bool:
     return filesystem.removeprefix("fuse.").split(".")[0] in SHARED
+
+
+def unwritable(path: Path) -> str:
+    """Why nothing can be written where ``path`` is, with the path, as the file system tells without being tried; "" where it tells
+    nothing. It does not tell of every quota."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return ""
+    if found.f_flag & os.ST_RDONLY:
+        return f"{path}: {os.strerror(errno.EROFS)}"
+    free = found.f_bavail if os.geteuid() else found.f_bfree
+    full = found.f_blocks and free * found.f_frsize < _LEAST
+    return f"{path}: {os.strerror(errno.ENOSPC)}" if full else ""
 
 
 def mount(path: Path, mounts: Path = _MOUNTS) -> tuple[str, str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import socket
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -179,6 +181,25 @@ def test_a_master_that_cannot_write_says_so_until_it_can(
         wait_until(lambda: "cannot write (" in installation.trouble)
         assert ("master.json: Read-only" if what == "its lease" else "readonly database)") in installation.trouble
         assert installation.trouble.endswith("states are shown as last written. Trials continue")
+    daemon._reconciler._runs.changed.set()
+    wait_until(lambda: installation.trouble == "")
+
+
+def test_a_master_says_that_its_disk_is_full_before_it_has_failed_to_write(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon, installation = serving.daemon, serving.daemon.installation
+    root, ask = installation.home.root, os.statvfs
+
+    def full(path: Any) -> os.statvfs_result:
+        fields = list(ask(path))
+        fields[3] = fields[4] = 0  # the blocks that are free, and those that an ordinary user may have of them
+        return os.statvfs_result(fields)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "statvfs", full)
+        daemon._reconciler._runs.changed.set()
+        wait_until(lambda: f"cannot write ({root}: No space left on device)" in installation.trouble)
     daemon._reconciler._runs.changed.set()
     wait_until(lambda: installation.trouble == "")
 

@@ -36,6 +36,7 @@ from dethpc.master.runs.trouble import Trouble
 from dethpc.master.runs.unclear import UnclearSubmissions
 from dethpc.master.runs.warn import Warner
 from dethpc.master.runs.whose import Whose
+from dethpc.rundir.filesystem import unwritable
 from dethpc.rundir.home import Home
 from dethpc.state import SqlStore
 
@@ -71,7 +72,7 @@ class Reconciler:
         on_lease_lost: Callable[[], None],
         elsewhere: Elsewhere,
     ) -> None:
-        self._ledger, self._lease, self._runs, self._cadence = ledger, lease, runs, cadence
+        self._ledger, self._lease, self._home, self._runs, self._cadence = ledger, lease, home, runs, cadence
         self._reusable, self._warner, self._on_lease_lost = reusable, warner, on_lease_lost
         self._trouble = trouble = Trouble(runs, cadence, ledger, home)
         arrays = Arrays(home, lease.cluster_id)
@@ -124,7 +125,7 @@ class Reconciler:
             self.pulse.beat()
             try:
                 self.cycle()
-                failures, self.unwritable = 0, ""
+                failures, self.unwritable = 0, unwritable(self._home.root)
             except LeaseHeld as error:
                 log.error("%s; this master stops", error)
                 self._on_lease_lost()
@@ -133,7 +134,7 @@ class Reconciler:
                 failures += 1  # the store tells it
             except Exception as error:
                 failures += 1
-                self.unwritable = _why_unwritable(error)
+                self.unwritable = _why_unwritable(error, self._home)
                 log.exception("a cycle failed; the next one tries again")
             self.pulse.rest()
             self._runs.changed.wait(self._pause(failures))
@@ -185,10 +186,11 @@ class Reconciler:
             self._ledger.do(events.Tick(time.time()))
 
 
-def _why_unwritable(error: Exception) -> str:
-    """What a failed cycle says of the disk or the database, in a line; "" where it failed otherwise."""
+def _why_unwritable(error: Exception, home: Home) -> str:
+    """What a failed cycle says of the disk or the database, in a line; "" where it failed otherwise. A write to an open file does
+    not say which it is: it is in the home."""
     if isinstance(error, StoreError):
-        return str(error).partition("\n")[0]
+        return unwritable(home.root) or str(error).partition("\n")[0]
     if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        return f"{error.filename or home.root}: {error.strerror}" if error.strerror else str(error)
     return ""
