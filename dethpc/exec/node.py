@@ -248,7 +248,8 @@ class _Node:
             mounts.link(spec.mounts, self._directory, self._log)
             self._workdir.make(spec, self._directory, self._log)
         except (RunDirError, OSError) as error:
-            return self._failed("unpack", f"the context cannot be unpacked: {error}")
+            full = isinstance(error, OSError) and error.errno in FULL  # everywhere, the run directory included
+            return self._failed("storage" if full else "unpack", f"the context cannot be unpacked: {error}")
         try:
             outcome = self._hook(self._environment(self._resume))
         except (OSError, RunDirError) as error:

@@ -1,6 +1,7 @@
 """One node, for real: ``python -m dethpc.exec RUN_DIR``."""
 
 import base64
+import errno
 import hashlib
 import json
 import os
@@ -330,6 +331,24 @@ def test_a_damaged_context_is_said(run) -> None:
     assert code == 1
     assert run.end()["phase"] == "unpack"
     assert "damaged" in run.end()["message"]
+
+
+@pytest.mark.parametrize(
+    ("number", "phase"), [(errno.ENOSPC, "storage"), (errno.EDQUOT, "storage"), (errno.EIO, "unpack")]
+)
+def test_a_context_for_which_there_is_no_room_anywhere_is_waited_for(run, number, phase) -> None:
+    """That is no failure of the trial's, and what it waits for is named."""
+    run.make("true")
+    full = (
+        "import sys; from dethpc.exec import __main__, unpack\n"
+        f"def full(archive, into): raise OSError({number}, 'cannot write', into)\n"
+        "unpack.unpack = full; sys.exit(__main__.main([sys.argv[1]]))"
+    )
+    words = {"ATTEMPT": "0", "JOB_ID": "17", "NODE_RANK": "0", "NODES": "n0", "ADDRESSES": "127.0.0.1"}
+    environment = {**os.environ, **{f"DETHPC_{name}": value for name, value in words.items()}}
+    assert subprocess.run([sys.executable, "-c", full, str(run.dir.path)], env=environment, check=False).returncode == 1
+    assert run.end()["phase"] == phase
+    assert f"cannot write: '{run.attempt().path}" in run.end()["message"]
 
 
 def test_a_closed_run_does_not_train(run) -> None:
