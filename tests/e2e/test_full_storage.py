@@ -105,6 +105,7 @@ def waits_until_there_is_room(user: User, small: Small, hidden: bool) -> None:
     wait_until(lambda: user.trials(experiment) and says("trial", "describe", str(user.trials(experiment)[0]["id"])))
     wait_until(lambda: says("experiment", "describe", str(experiment)))
     assert where in user.log(experiment)
+    assert f"it waits for its storage: {where}" in user.det("trial", "list", str(experiment))
     wait_until(lambda: len(user.runs_of(experiment)) >= 3)  # it is tried, and found full, more than once
     assert user.trials(experiment)[0]["restarts"] == 0
     small.grow()
@@ -145,6 +146,8 @@ def test_lists_and_describe_say_that_the_master_cannot_write(user: User, tmp_pat
         (user.home / "rest").unlink()
         wait_until(lambda: user.det("experiment", "list") and said not in user.errors)
         user.det("experiment", "wait", str(experiment))
+        (trial,) = user.trials(experiment)
+        assert (trial["state"], trial["restarts"]) == ("STATE_COMPLETED", 0)
     finally:
         take_down(user)
         subprocess.run(["umount", "-l", str(user.home)], check=False)
