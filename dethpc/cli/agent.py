@@ -8,7 +8,7 @@ import click
 
 from dethpc.cli import output, tables
 from dethpc.cli.arguments import listing
-from dethpc.cli.connect import connect
+from dethpc.cli.connect import connect, of_cluster
 from dethpc.cli.group import LazyGroup
 
 _NODE = click.argument("node", metavar="[NODE]", required=False)
@@ -26,7 +26,7 @@ def list_agents(wanted: tables.Wanted) -> None:
     """List the compute nodes, who uses them, and which are excluded and why."""
     from dethpc.client import cluster
 
-    agents = cluster.agents(connect())
+    agents = of_cluster(cluster.agents)
     if wanted.as_json:
         output.print_json(agents)
         return

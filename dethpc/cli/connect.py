@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Optional, TypeVar
 
 import click
 
@@ -13,6 +13,8 @@ from dethpc.cli.group import Settings
 
 if TYPE_CHECKING:
     from dethpc.client import Session
+
+T = TypeVar("T")
 
 _BETWEEN_STARTS = 10.0  # seconds between two attempts to start a master, for one that fails fails again
 _MET = f"{__name__}: a master answered"  # in the meta of click's context
@@ -42,6 +44,22 @@ def connect(*, start: bool = True) -> Session:
         assert answering is not None
     context.meta[_MET] = True
     return answering
+
+
+_SOON = 1.0  # seconds
+
+
+def of_cluster(ask: Callable[[Session], T]) -> T:
+    """What ``ask`` finds out about the cluster. Where that took long, the master may have said no more than it knew: it is told."""
+    session, began = connect(), time.monotonic()
+    found = ask(session)
+    if time.monotonic() - began > _SOON:
+        from dethpc.cli import output
+
+        told = (getattr(session, "about", None) or {}).get("notice")
+        if not told and (notice := session.get("/api/v1/master").get("notice")):
+            output.say(f"note: {notice}")
+    return found
 
 
 def reconnect(session: Session) -> Callable[[], Session]:

@@ -8,7 +8,7 @@ import click
 
 from dethpc.cli import output, tables
 from dethpc.cli.arguments import listing
-from dethpc.cli.connect import connect
+from dethpc.cli.connect import of_cluster
 from dethpc.cli.group import Failed, LazyGroup
 
 
@@ -30,7 +30,7 @@ def list_pools(wanted: tables.Wanted) -> None:
     """List the resource pools and how full they are."""
     from dethpc.client import cluster
 
-    pools = cluster.resource_pools(connect())
+    pools = of_cluster(cluster.resource_pools)
     if wanted.as_json:
         output.print_json(pools)
         return

@@ -8,7 +8,7 @@ import click
 
 from dethpc.cli import output, tables
 from dethpc.cli.arguments import listing
-from dethpc.cli.connect import connect
+from dethpc.cli.connect import connect, of_cluster
 from dethpc.cli.group import LazyGroup
 
 
@@ -33,7 +33,7 @@ def list_slots(wanted: tables.Wanted) -> None:
             "device": (s.get("device") or {}).get("brand", ""),
             "use": _use(a, s),
         }
-        for a in cluster.agents(connect())
+        for a in of_cluster(cluster.agents)
         for key, s in (a.get("slots") or {}).items()
     ]
     if wanted.as_json:

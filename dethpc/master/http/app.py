@@ -98,7 +98,7 @@ def _pages(app: FastAPI, services: Services, cookie: str) -> ASGIApp:
 
     def notice() -> str:
         trouble = f"The master answers, and {installation.trouble}." if installation.trouble else ""
-        return " ".join(filter(None, (trouble, elsewhere.notice)))
+        return " ".join(filter(None, (trouble, elsewhere.notice, services.cluster.notice)))
 
     return Pages(app, services.commits, services.auth.pages, installation.version, cookie, notice).application()
 

@@ -1,7 +1,7 @@
 """What the scheduler says of the cluster: pools, nodes, everybody's queue. Each question is asked once for all who have it.
 
-An answer is kept with its age, and who asks says how old it may be. While a slow scheduler is asked again, everybody else gets the
-answer before; when it gives none, that one is still better than nothing.
+An answer is kept with its age, and who asks says how old it may be. While a slow scheduler is asked again, everybody gets the
+answer before; when it gives none, that one is still better than nothing, and ``notice`` says how old it is.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from concurrent.futures import TimeoutError as NotYet
 from dataclasses import replace
 from typing import Generic, TypeVar
 
+from dethpc.domain.measures import duration
 from dethpc.domain.ports import NodeInfo, PoolInfo, QueuedJob, Scheduler
 from dethpc.errors import SchedulerUnavailable
 from dethpc.insight.waiting import PoolView
@@ -23,6 +25,9 @@ RETRY = 5.0
 
 PLAN = 300.0
 """How old they may be where their shape alone counts, which changes rarely."""
+
+ANSWERS_WITHIN = 2.0
+"""Seconds for which whoever could have an older answer waits for a newer one."""
 
 QUEUE = 30.0
 """How old everybody's queue may be."""
@@ -40,21 +45,49 @@ class Question(Generic[Answer]):
         self._failure: tuple[float, SchedulerUnavailable] | None = None
         self._under_way: tuple[float, Future[Answer]] | None = None  # when it was put, and what will be answered
 
-    def latest(self, max_age: float) -> Answer:
-        """An answer not older than ``max_age`` seconds; an older one while somebody else asks, or nobody answers.
+    def latest(self, max_age: float, *, dispensable: bool = False) -> Answer:
+        """An answer not older than ``max_age`` seconds; an older one while somebody else asks, or none comes soon.
 
-        Raises SchedulerUnavailable when there has been no answer yet.
+        Raises SchedulerUnavailable when there has been no answer yet; where it is ``dispensable``, also when the first one does not
+        come soon.
         """
         since = time.monotonic() - max_age
         with self._lock:
-            if self._answer is not None and (self._under_way is not None or self._failed(since)):
-                return self._answer[1]
-        try:
+            known = self._answer
+            if known is not None and (known[0] >= since or self._under_way is not None or self._failed(since)):
+                return known[1]
+        if known is None and not dispensable:
             return self.current(since)
-        except SchedulerUnavailable:
+        try:
+            return self._beside(since).result(ANSWERS_WITHIN)
+        except (SchedulerUnavailable, NotYet) as error:
+            if known is None:
+                raise SchedulerUnavailable(str(error) or "the scheduler has not answered yet") from None
+            return known[1]
+
+    def silence(self) -> tuple[str, float] | None:
+        """Why there is no newer answer than one of so many seconds ago; None while there is nothing to say."""
+        with self._lock:
             if self._answer is None:
-                raise
-            return self._answer[1]
+                return None
+            asked, failure, now = self._under_way, self._failure, time.monotonic()
+            if failure is not None:
+                return str(failure[1]), now - self._answer[0]
+            if asked is not None and now - asked[0] >= ANSWERS_WITHIN:
+                return f"asked {now - asked[0]:.0f} s ago", now - self._answer[0]
+            return None
+
+    def _beside(self, since: float) -> Future[Answer]:
+        """The answer that is under way, asked for in a thread of its own where nobody has yet."""
+        with self._lock:
+            if self._failure is not None and self._failed(since):
+                raise self._failure[1]
+            if self._under_way is not None:
+                return self._under_way[1]
+            at, future = time.monotonic(), Future[Answer]()
+            self._under_way = (at, future)
+        threading.Thread(target=self._put, args=(future, at), name="scheduler-asked", daemon=True).start()
+        return future
 
     def current(self, since: float) -> Answer:
         """The answer to a question put at ``since`` (as time.monotonic has it) or later, waiting for it where needed.
@@ -127,7 +160,17 @@ class ClusterView:
         """Everybody's jobs that wait for the partition or run in it."""
         with self._lock:
             question = self._queues.setdefault(partition, Question(lambda: self._scheduler.queue(partition)))
-        return question.latest(max_age)
+        return question.latest(max_age, dispensable=True)
+
+    @property
+    def notice(self) -> str:
+        """What to say beside pools and nodes while the scheduler tells nothing newer; "" while it does. Nobody is asked."""
+        for question in (self._nodes, self._pools):
+            if (silence := question.silence()) is not None:
+                name = "Slurm" if self._scheduler.kind == "slurm" else "the scheduler"
+                why, age = silence
+                return f"{name} gives no answer ({why}): pools and nodes are shown as of {duration(age)} ago"
+        return ""
 
     def pool(self, name: str, max_age: float = PLAN) -> PoolView:
         """The pool and its nodes, without its queue."""

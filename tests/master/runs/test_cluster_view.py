@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from dethpc.errors import SchedulerUnavailable
 from dethpc.master.runs import cluster_view
 from dethpc.master.runs.cluster_view import ClusterView
 from tests.master.runs.fake_scheduler import FakeScheduler
-from tests.waiting import wait_until
+from tests.waiting import LONG_ENOUGH, wait_until
 
 OLD, NOW = 3600.0, 0.0
 
@@ -21,6 +22,12 @@ OLD, NOW = 3600.0, 0.0
 @pytest.fixture
 def fake() -> FakeScheduler:
     return FakeScheduler()
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine may be so busy that no answer of any scheduler comes within two seconds."""
+    monkeypatch.setattr(cluster_view, "ANSWERS_WITHIN", LONG_ENOUGH)
 
 
 @pytest.fixture
@@ -92,6 +99,28 @@ class TestEachQuestion:
         monkeypatch.setattr(cluster_view, "RETRY", NOW)
         fake.silent = False
         assert ask(view, OLD) is not None, "it is asked again after a while"
+
+
+def test_whoever_waits_for_a_scheduler_that_hangs_gets_the_older_answer_soon_and_its_age(
+    fake: FakeScheduler, view: ClusterView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = view.nodes(OLD)
+    assert view.notice == ""
+    monkeypatch.setattr(cluster_view, "ANSWERS_WITHIN", 0.05)
+    fake.gate = threading.Event()
+    assert view.nodes(NOW) == before, "though the scheduler has not answered"
+    assert re.fullmatch(
+        r"Slurm gives no answer \(asked \d+ s ago\): pools and nodes .* as of \S+ ago", view.notice
+    )
+    with pytest.raises(SchedulerUnavailable, match="has not answered yet"):
+        view.queue("default", NOW)
+    assert fake.requests["nodes"] == 2
+    fake.gate.set()
+    wait_until(lambda: view.notice == "")
+    fake.gate, fake.silent = None, True
+    assert view.nodes(NOW) == before
+    wait_until(lambda: view.notice)
+    assert "asked" not in view.notice, "its own words"
 
 
 def test_nodes_that_are_down_are_never_told_from_an_old_answer(fake: FakeScheduler, view: ClusterView) -> None:

@@ -235,7 +235,7 @@ def create_experiment(
         experiment=answer,
         config=fact.config,
         warnings=launch_warnings(cluster, fact),
-        notes=told.notes,
+        notes=[*told.notes, *([cluster.notice] if cluster.notice else [])],
         config_warnings=told.of_config,
         environment=wire.JobEnvironment.of(control.environment(fact), control.image(fact)),
     )

@@ -14,7 +14,7 @@ from dethpc.errors import NotSupportedYet, RunOver, StoreUnavailable, Unauthoriz
 from dethpc.master import own_log
 from dethpc.master.http.auth import Auth
 from dethpc.master.http.routes import streams
-from dethpc.master.http.routes.access import Owner, TheAuth, TheCreator, TheElsewhere, TheInstallation
+from dethpc.master.http.routes.access import Owner, TheAuth, TheCluster, TheCreator, TheElsewhere, TheInstallation
 from dethpc.master.http.routes.router import Router
 from dethpc.master.http.wire import master as wire
 from dethpc.master.http.wire.base import time
@@ -44,8 +44,11 @@ def health(installation: TheInstallation, response: Response) -> wire.Health:
 
 
 @router.get("/api/v1/master")
-def info(installation: TheInstallation, elsewhere: TheElsewhere, auth: TheAuth, request: Request) -> wire.Info:
-    """Anybody may ask; what concerns runs is for the owner."""
+def info(
+    installation: TheInstallation, elsewhere: TheElsewhere, cluster: TheCluster, auth: TheAuth, request: Request
+) -> wire.Info:
+    """Anybody may ask; what concerns runs and the cluster is for the owner."""
+    notice = "; ".join(filter(None, (elsewhere.notice, cluster.notice)))
     return wire.Info(
         cluster_id=installation.cluster_id,
         cluster_name=installation.cluster_name,
@@ -53,7 +56,7 @@ def info(installation: TheInstallation, elsewhere: TheElsewhere, auth: TheAuth, 
         dethpc_version=installation.version,
         started_at=time(installation.started_at),
         trouble=installation.trouble,
-        notice=elsewhere.notice if elsewhere.notice and _is_owner(auth, request) else "",
+        notice=notice if notice and _is_owner(auth, request) else "",
     )
 
 
