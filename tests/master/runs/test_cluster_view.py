@@ -109,9 +109,7 @@ def test_whoever_waits_for_a_scheduler_that_hangs_gets_the_older_answer_soon_and
     monkeypatch.setattr(cluster_view, "ANSWERS_WITHIN", 0.05)
     fake.gate = threading.Event()
     assert view.nodes(NOW) == before, "though the scheduler has not answered"
-    assert re.fullmatch(
-        r"Slurm gives no answer \(asked \d+ s ago\): pools and nodes .* as of \S+ ago", view.notice
-    )
+    assert re.fullmatch(r"Slurm gives no answer \(asked \d+ s ago\): pools and nodes .* as of \S+ ago", view.notice)
     with pytest.raises(SchedulerUnavailable, match="has not answered yet"):
         view.queue("default", NOW)
     assert fake.requests["nodes"] == 2
