@@ -387,7 +387,7 @@ def test_overrides_are_read_as_yaml() -> None:
         ("hyperparameters.lr.x=1", "hyperparameters.lr.x", "--config hyperparameters.lr.x: "),
         ("name", "override", "--config: override: found 'name'; allowed: KEY=VALUE"),
         ("a..b=1", "override", "KEY=VALUE"),
-        ("labels=[a", "labels", "YAML"),
+        ("labels=[a", "labels", "--config labels: found the end of the file inside [ ... ]"),
     ],
 )
 def test_a_wrong_override_is_named_as_such(option: str, field: str, words: str) -> None:
