@@ -54,17 +54,18 @@ def test_only_the_report_that_was_damaged_may_be_missing() -> None:
     ("zombies", "excused"),
     [
         ([], False),
-        ([Zombie(5, "n1")], True),
-        ([Zombie(5, "n2")], False),
-        ([Zombie(1, "n1")], False),
-        ([Zombie(9, "")], False),
-        ([Zombie(5, "")], True),
+        ([Zombie(50, "n1")], True),
+        ([Zombie(50, "n2")], False),
+        ([Zombie(29.8, "n1")], True),  # its job had been started, and its training had not
+        ([Zombie(10, "n1")], False),
+        ([Zombie(90, "")], False),
+        ([Zombie(50, "")], True),
     ],
 )
 def test_two_executions_at_once_are_excused_by_a_node_that_was_given_up_meanwhile(
     zombies: list[Zombie], excused: bool
 ) -> None:
-    overlap: dict[str, Any] = {"attempt": "1.1.1.1", "at": 7, "holder": {"attempt": "1.1.1.0", "at": 3, "node": "n1"}}
+    overlap: dict[str, Any] = {"attempt": "1.1.1.1", "at": 70, "holder": {"attempt": "1.1.1.0", "at": 30, "node": "n1"}}
     verdict = Verdict()
     judge_overlap(overlap, zombies, verdict)
     assert (verdict.overlaps, verdict.clean) == ((1, True) if excused else (0, False))

@@ -80,11 +80,15 @@ def judge_reports(
     return last
 
 
+STARTS = 5.0
+"""Seconds in which a job that Slurm has started begins to train: it may lose its node in between."""
+
+
 def judge_overlap(overlap: Mapping[str, Any], zombies: Sequence[Zombie], verdict: Verdict) -> None:
     """Two executions at once are Slurm's doing where it had given up the older one, which ran on."""
     holder = overlap["holder"]
     for zombie in zombies:
-        if holder["at"] <= zombie.at <= overlap["at"] and zombie.node in ("", holder["node"]):
+        if holder["at"] - STARTS <= zombie.at <= overlap["at"] and zombie.node in ("", holder["node"]):
             verdict.overlaps += 1
             return
     verdict.doubled.append(f"{overlap['attempt']} began while {holder['attempt']} trained")
