@@ -1,4 +1,4 @@
-"""A reader who types what README.md and docs/getting-started.md say, from top to bottom, gets what they say."""
+"""A reader who types what README.md, docs/getting-started.md and docs/results.md say, from top to bottom, gets what they say."""
 
 from __future__ import annotations
 
@@ -123,6 +123,16 @@ def test_the_readme_does_what_it_says(reader: User) -> None:
     table = said["det experiment list-trials 1 --sort metric"].splitlines()
     assert len(table) == 5 and all("COMPLETED" in row for row in table[1:])
     assert "validation_loss" in said["det experiment plot 1"]
+
+
+def test_results_are_looked_at_as_their_page_says(reader: User) -> None:
+    pytest.importorskip("pandas")
+    said = typed(reader, "docs/results.md")
+    rows = said["det trial list 1 --sort metric"].splitlines()
+    assert [row.split()[0] for row in rows[1:]] == ["3", "2", "1"], "the best one first"
+    assert len((reader.folder / "reports.csv").read_text().splitlines()) == 1 + 20 + 4
+    assert len((reader.folder / "tables" / "workloads.csv").read_text().splitlines()) == 1 + 3 * 24
+    reader.det("master", "down")
 
 
 def test_a_page_that_shows_something_else_is_found() -> None:
