@@ -27,6 +27,8 @@ ROOMS = (
     "dethpc/errors.py",
     "dethpc/extras.py",
     "dethpc/horovod.py",
+    "dethpc/published.py",
+    "dethpc/trials.py",
     "dethpc/util.py",
     "dethpc/domain/__init__.py",
     "dethpc/domain/context_files.py",
