@@ -410,7 +410,7 @@ def test_an_audit_needs_of_a_configuration_its_storage_alone(
         f"det: error: {file} has no checkpoint_storage: name the storage by a path or a URL\n",
     )
     status, said = audited("name: x\ncheckpoint_storage: {type: shared_fs}")
-    assert status == 1 and said.startswith(f"{file}:2: checkpoint_storage.host_path: found nothing")
+    assert status == 1 and said.startswith(f"{file}:2: checkpoint_storage.host_path: required field is missing")
 
 
 def test_an_audit_takes_the_storage_of_a_configuration_with_its_keys_and_shows_none(
