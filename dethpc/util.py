@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import os
 import pathlib
-import random
 import sys
 import time
 from contextlib import contextmanager
@@ -25,6 +23,8 @@ def merge_dicts(base_dict: Dict[Any, Any], source_dict: Dict[Any, Any]) -> Dict[
 
 def has_param(fn: Callable[..., Any], name: str, pos: Optional[int] = None) -> bool:
     """Whether ``fn`` has a parameter of that name, or one at the position ``pos``, counted from 0."""
+    import inspect  # most that is imported from here needs none of it
+
     names = list(inspect.signature(fn).parameters)
     return name in names or (pos is not None and len(names) > pos)
 
@@ -49,6 +49,8 @@ def is_overridden(full_method: Any, parent_class: Any) -> bool:
 def download_gcs_blob_with_backoff(blob: Any, n_retries: int = 32, max_backoff: int = 32) -> Any:
     """The bytes of a blob of Google Cloud Storage, tried again after up to ``max_backoff`` seconds. Raises what the last of
     ``n_retries`` tries raised."""
+    import random
+
     for tried in range(1, n_retries + 1):
         try:
             return blob.download_as_string()
