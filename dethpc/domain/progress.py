@@ -16,4 +16,4 @@ def progress(experiment: Mapping[str, Any], config: Optional[Mapping[str, Any]] 
     done = float(experiment.get("progress") or 0.0)
     searcher = SearcherConfig.of(config if config is not None else experiment.get("config") or {})
     open_ended = searcher.name in _OPEN and searcher.full_length is None
-    return None if open_ended and not done and not experiment.get("endTime") else done
+    return None if open_ended and not done else done

@@ -16,7 +16,6 @@ RANDOM = {"name": "random", "metric": "loss"}
     [
         (RANDOM, {"progress": 0.0}, None),
         (RANDOM, {"progress": 0.25}, 0.25),  # one of four has ended
-        (RANDOM, {"progress": 0.0, "endTime": "2026-11-20T10:00:00Z"}, 0.0),
         ({**RANDOM, "max_length": {"batches": 10}}, {"progress": 0.0}, 0.0),
         ({**RANDOM, "name": "adaptive_asha", "time_metric": "batches", "max_time": 9}, {"progress": 0.0}, 0.0),
     ],
