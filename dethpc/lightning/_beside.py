@@ -10,6 +10,8 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 from lightning.pytorch import Trainer
 
+from dethpc.rundir.files import link_or_copy
+
 _FOLDER = "kept"
 _FILES = ("best_model_path", "kth_best_model_path", "last_model_path")
 
@@ -75,13 +77,6 @@ def _put(source: pathlib.Path, target: pathlib.Path) -> None:
     """A file or a directory, by links where the file system has them."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
-        shutil.copytree(source, target, copy_function=_link, dirs_exist_ok=True)
+        shutil.copytree(source, target, copy_function=link_or_copy, dirs_exist_ok=True)
     else:
-        _link(str(source), str(target))
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
+        link_or_copy(str(source), str(target))

@@ -298,3 +298,13 @@ def _sync_directory(path: Path) -> None:
 def _unlink(path: Path) -> None:
     with contextlib.suppress(OSError):
         os.unlink(path)
+
+
+def link_or_copy(source: str, target: str) -> None:
+    """Another name of the file, or a copy where the file system has no links. For ``shutil.copytree``."""
+    import shutil
+
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)

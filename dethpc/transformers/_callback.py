@@ -15,6 +15,7 @@ from transformers import trainer_utils
 from dethpc import core
 from dethpc.core._info import get_cluster_info
 from dethpc.domain.trial_config import SearcherConfig
+from dethpc.rundir.files import link_or_copy
 from dethpc.transformers._reports import Reports
 from dethpc.transformers._search import check_length
 
@@ -233,10 +234,10 @@ class DetCallback(transformers.TrainerCallback):
         self._remove_kept()  # what a run that was killed has left
         for folder in folders:
             if (output_dir / folder).is_dir():
-                shutil.copytree(output_dir / folder, self._kept / folder, copy_function=_link)
+                shutil.copytree(output_dir / folder, self._kept / folder, copy_function=link_or_copy)
         name = os.path.basename(best or "")
         if name and name not in folders and (output_dir / name).is_dir():
-            shutil.copytree(output_dir / name, self._kept / name, ignore=_TO_GO_ON, copy_function=_link)
+            shutil.copytree(output_dir / name, self._kept / name, ignore=_TO_GO_ON, copy_function=link_or_copy)
         return self._kept
 
     def _remove_kept(self) -> None:
@@ -254,13 +255,6 @@ class DetCallback(transformers.TrainerCallback):
         self._reports.training = False
         self.core_context.checkpoint.wait()
         self._remove_kept()
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # a file system without links
-        shutil.copy2(source, target)
 
 
 def _group(logs: Dict[str, Any]) -> str:
