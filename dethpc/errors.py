@@ -65,25 +65,35 @@ def path_of(field: str) -> Path:
     return path if dotted(path) == field else (field,)
 
 
-UNKNOWN_FIELD = "an unknown field"
-"""``Problem.found`` of a field that its section does not have."""
-
-MISSING_FIELD = ("nothing", "a value (this field is required)")
-"""``Problem.found`` and ``allowed`` of a required field that is not there."""
-
-
 class Problem:
     """One mistake in a configuration.
 
-    Attributes: ``path`` (the way to the value), ``found`` (what stands there) and ``allowed`` (what may stand there), which are
-    phrases for a person, ``hint`` (for example a likely spelling), ``file`` and ``line`` (1-based; None until ``Source.placed``
-    has looked them up, or when unknown).
+    Attributes: ``path`` (the way to the value), ``message`` (what is wrong there, a phrase for a person to go after the field's
+    name), ``found`` and ``allowed`` (what stands there and what may, as phrases; "" where it is not about one value), ``hint`` (for
+    example a likely spelling), ``file`` and ``line`` (1-based; None until ``Source.placed`` has looked them up, or when unknown).
     """
 
-    __slots__ = ("allowed", "file", "found", "hint", "line", "path")
+    __slots__ = ("allowed", "file", "found", "hint", "line", "message", "path")
 
     def __init__(
         self,
+        path: Union[str, Path],
+        message: str,
+        hint: Optional[str] = None,
+        *,
+        found: str = "",
+        allowed: str = "",
+        file: Optional[str] = None,
+        line: Optional[int] = None,
+    ) -> None:
+        """``path`` may be dotted text."""
+        self.path: Path = (path,) if isinstance(path, str) else path
+        self.message, self.found, self.allowed, self.hint = message, found, allowed, hint
+        self.file, self.line = file, line
+
+    @classmethod
+    def of_value(
+        cls,
         path: Union[str, Path],
         found: str,
         allowed: str,
@@ -91,11 +101,16 @@ class Problem:
         *,
         file: Optional[str] = None,
         line: Optional[int] = None,
-    ) -> None:
-        """``path`` may be dotted text."""
-        self.path: Path = (path,) if isinstance(path, str) else path
-        self.found, self.allowed, self.hint = found, allowed, hint
-        self.file, self.line = file, line
+    ) -> Problem:
+        """``found`` stands where only ``allowed`` may: "a list", "one of a, b"."""
+        message = f"{found} is not {allowed}" if allowed.startswith("one of ") else f"must be {allowed}, not {found}"
+        return cls(path, message, hint, found=found, allowed=allowed, file=file, line=line)
+
+    @classmethod
+    def unknown(cls, path: Path, known: str, hint: Optional[str] = None) -> Problem:
+        """A field that its section does not have. ``known`` are those that it has."""
+        message = "unknown field" if hint else f"unknown field; there are {known}"
+        return cls(path, message, hint, found="an unknown field", allowed=known)
 
     @property
     def field(self) -> str:
@@ -106,18 +121,12 @@ class Problem:
         place = self.file or "config"
         if self.line is not None:
             place += f":{self.line}"
-        hint = f" ({self.hint})" if self.hint else ""
         if place != f"--config {self.field}":
             place += f": {self.field}"
-        if self.found == UNKNOWN_FIELD:
-            allowed = "" if self.hint else f"; allowed: {self.allowed}"
-            return f"{place}: unknown field{allowed}{hint}"
-        if (self.found, self.allowed) == MISSING_FIELD:
-            return f"{place}: required field is missing"
-        return f"{place}: found {self.found}; allowed: {self.allowed}{hint}"
+        return f"{place}: {self.message}" + (f" ({self.hint})" if self.hint else "")
 
     def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("allowed", "field", "file", "found", "hint", "line")}
+        return {name: getattr(self, name) for name in ("allowed", "field", "file", "found", "hint", "line", "message")}
 
 
 class ConfigError(DethpcError):
@@ -254,6 +263,10 @@ class MissingDriver(DethpcError, OSError):
 
 class InvalidHP(DethpcError):
     """Raise this in training code when a hyperparameter combination makes no sense: the trial ends, the search goes on."""
+
+
+class MetricMissing(DethpcError, RuntimeError, ValueError):
+    """A validation lacks what the search compares trials by, and the next attempt's would, too: the trial is not started again."""
 
 
 # --- Determined's own ------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Optional, Union
 
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
-from dethpc.config.section import STORED, Section, Whole, absolute, wrong
+from dethpc.config.section import STORED, Section, Whole, absolute, mistaken, wrong
 from dethpc.domain.secrets import without_user
 
 Count = Annotated[Whole, Field(ge=0)]
@@ -101,11 +101,9 @@ class Azure(_Common):
     def _one_way_in(self) -> Azure:
         if (self.connection_string is None) == (self.account_url is None):
             found = "neither" if self.account_url is None else "both"
-            raise wrong("exactly one of connection_string and account_url", field="connection_string", found=found)
+            raise mistaken(f"set either connection_string or account_url, not {found}", field="connection_string")
         if self.connection_string is not None and self.credential is not None:
-            raise wrong(
-                "credential only with account_url", field="credential", found="credential and connection_string"
-            )
+            raise mistaken("goes with account_url, not with connection_string", field="credential")
         return self
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from dethpc.config.checkpoint_storage import common_fields
 from dethpc.config.environment import SLOT_TYPES
 from dethpc.config.problems import UNIONS
-from dethpc.config.searcher import WarmStart
+from dethpc.config.searcher import WarmStart, fields_of_method
 from dethpc.config.source import Place, Source, read_value
 from dethpc.domain.trial_config import UNITS
 from dethpc.errors import Path, Problem
@@ -27,14 +27,14 @@ _VARIABLES = ("environment", "environment_variables")
 def override(source: Source, options: Sequence[str]) -> list[Problem]:
     """Set each ``key.sub=value`` in ``source``, the value read as YAML. A mapping is laid over the mapping that is there; a
     hyperparameter is replaced by one, and keeps what is not named where a field of it is. A length in one unit replaces one in
-    another."""
+    another. A search that becomes one of another method keeps the fields that both have."""
     problems: list[Problem] = []
     for option in options:
         key, equals, text = option.partition("=")
         names = tuple(key.strip().split("."))
         if not equals or not all(names):
             allowed = "KEY=VALUE, with dots between nested keys"
-            problems.append(Problem("override", repr(option), allowed, file="--config"))
+            problems.append(Problem.of_value("override", repr(option), allowed, file="--config"))
             continue
         value, _, wrong = read_value(text, f"--config {key}")
         for problem in wrong:
@@ -66,8 +66,19 @@ def _assign(source: Source, level: dict[str, Any], path: Path, value: Any, file:
         for key, inner in value.items():
             _assign(source, below, (*path, key), inner, file)
     else:
+        if path == ("searcher", "name") and value != below:
+            _leave_fields_of(source, level, value)
         level[name] = value
         _forget(source, path, file)
+
+
+def _leave_fields_of(source: Source, searcher: dict[str, Any], method: Any) -> None:
+    if (fields := fields_of_method(method)) is None:
+        return  # a mistake, which is told with what stands there
+    for name in searcher.keys() - fields:
+        del searcher[name]
+        for old in [old for old in source.places if old[:2] == ("searcher", name)]:
+            del source.places[old]
 
 
 def _forget(source: Source, path: Path, file: str) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Optional
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from dethpc.config.environment import Images, images
-from dethpc.config.section import Section, absolute, wrong
+from dethpc.config.section import Section, absolute, mistaken, wrong
 from dethpc.containers import RUNTIMES, Bind
 
 NAMES = tuple(RUNTIMES)
@@ -70,7 +70,7 @@ def _as_list(value: Any) -> Any:
 def _each_once(offered: list[Container]) -> list[Container]:
     names = [container.runtime for container in offered]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise wrong("each runtime once", found=twice)
+        raise mistaken(f"{twice} is there twice")
     return offered
 
 

@@ -12,20 +12,21 @@ from dethpc.config.source import read
 from dethpc.domain.entrypoint import batch_script
 from dethpc.errors import ConfigError, Problem, Refused
 
-_ITS_OWN = "its old value: the trial continues from what it has trained. To train differently, fork the experiment"
+_FIXED = "cannot change, as the trial continues from what it has trained; to train differently: det experiment fork"
 _SOURCES = ("source_trial_id", "source_checkpoint_uuid")
 
 
-def continued(before: ExperimentConfig, changes: str) -> ExperimentConfig:
-    """``before`` with the fields of ``changes``, YAML in any generation's form. Raises ConfigError with every mistake, and Refused
-    where a search of several trials is to change."""
+def continued(experiment_id: int, before: ExperimentConfig, changes: str) -> ExperimentConfig:
+    """``before``, of that experiment, with the fields of ``changes``, YAML in any generation's form. Raises ConfigError with every
+    mistake, and Refused where a search of several trials is to change."""
     source, problems = read(changes, "config")
     if not source.data and not problems:
         return before
     if before.searcher.name != "single":
         raise Refused(
             "override config is provided and experiment is not single searcher, got "
-            f"'{before.searcher.name}' instead: its trials that did not complete can only continue unchanged"
+            f"'{before.searcher.name}' instead: its trials that did not complete can only continue unchanged. A "
+            f"new search, with the changes: det experiment fork {experiment_id} --config FIELD=VALUE"
         )
     stored = deepcopy(before.to_json())
     sources = {name: stored["searcher"].pop(name, None) for name in _SOURCES}
@@ -35,7 +36,7 @@ def continued(before: ExperimentConfig, changes: str) -> ExperimentConfig:
     kept = {name: value for name, value in sources.items() if getattr(after.searcher, name) is None}
     after = after.model_copy(update={"searcher": after.searcher.model_copy(update=kept), "internal": before.internal})
     wrong = [
-        source.placed(Problem(path, "another value than before", _ITS_OWN))
+        source.placed(Problem(path, f"{_FIXED} {experiment_id}"))
         for path, was, now in _fixed(before, after)
         if was != now
     ]

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Optional
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
-from dethpc.config.section import STORED, Section, Whole, absolute, wrong
+from dethpc.config.section import STORED, Section, Whole, absolute, mistaken, wrong
 from dethpc.config.wording import show
 from dethpc.containers import RUNTIMES
 from dethpc.domain import bash
@@ -24,7 +24,7 @@ def _cuda_for_gpu(data: Any) -> Any:
     if not isinstance(data, dict) or data.get("gpu") is None:
         return data
     if data.get("cuda") is not None:
-        raise wrong("either cuda or its older name gpu", field="gpu", found="both")
+        raise mistaken("set cuda or its older name gpu, not both", field="gpu")
     return {**{key: value for key, value in data.items() if key != "gpu"}, "cuda": data["gpu"]}
 
 
@@ -116,7 +116,7 @@ class RegistryAuth(Section):
         if not isinstance(data, dict) or data.get("server") is None:
             return data
         if data.get("serveraddress") is not None:
-            raise wrong("either serveraddress or its older name server", field="server", found="both")
+            raise mistaken("set serveraddress or its older name server, not both", field="server")
         return {**{key: value for key, value in data.items() if key != "server"}, "serveraddress": data["server"]}
 
     @model_validator(mode="after")
@@ -126,7 +126,7 @@ class RegistryAuth(Section):
             return self
         for field in ("username", "password"):
             if given.get(field) is None:
-                raise wrong("username together with password, or a token instead of both", field=field, found="nothing")
+                raise mistaken("is missing: set username and password, or a token instead of both", field=field)
         return self
 
 
@@ -146,7 +146,7 @@ def _lines(value: Any) -> Any:
 
 def _shell(text: str) -> str:
     if "\0" in text or len(text) > _LONGEST_SETUP:
-        raise wrong(f"lines of shell code, at most {_LONGEST_SETUP:,} characters", found="others")
+        raise mistaken(f"must be lines of shell code with at most {_LONGEST_SETUP:,} characters")
     return text
 
 
@@ -223,7 +223,10 @@ class Environment(Section):
 
 
 def _not_the_workdir(path: str, info: ValidationInfo) -> str:
-    if posixpath.normpath(posixpath.join(WORKDIR, path)) == WORKDIR and info.context is not STORED:
+    """A relative path is one below the working directory, which is another folder on each node."""
+    place = posixpath.normpath(posixpath.join(WORKDIR, path))
+    outside = not path.startswith("/") and not place.startswith(f"{WORKDIR}/")
+    if (outside or place == WORKDIR) and info.context is not STORED:
         raise wrong("a path below the working directory, or an absolute one")
     return path
 

@@ -13,7 +13,7 @@ from dethpc.config.environment import BindMount, Environment
 from dethpc.config.hyperparameters import Space, parse_space, plain, read_space
 from dethpc.config.resources import PBS, Resources, Slurm
 from dethpc.config.searcher import Searcher
-from dethpc.config.section import STORED, Length, Section, Whole, wrong
+from dethpc.config.section import STORED, Length, Section, Whole, mistaken, wrong
 from dethpc.config.services import USUAL_LOG_POLICIES, Integrations, LogPolicies, RetentionPolicy, Security
 from dethpc.config.training import DataLayer, Optimizations, Profiling, Reproducibility
 from dethpc.errors import ConfigError, Problem, dotted
@@ -30,7 +30,7 @@ def _space(value: Any) -> Any:
     space, problems = read_space(value)
     if problems:
         first = problems[0]
-        raise wrong(first.allowed, field=dotted(first.path), found=first.found)
+        raise mistaken(first.message, field=dotted(first.path))
     return plain(space)
 
 
@@ -45,7 +45,7 @@ def _masters_own(value: Any, info: ValidationInfo) -> Any:
         return value
     if value == {"environment": "recorded"}:
         return None
-    raise wrong("nothing: this field is reserved for the master")
+    raise mistaken("may not be set: the master keeps notes of its own there")
 
 
 _RESOURCES_OF_ROWS = {"max_slots": "max_slots", "weight": "weight", "priority": "priority", "pool": "resource_pool"}
@@ -109,7 +109,10 @@ class ExperimentConfig(Section):
         try:
             return cls.model_validate(stored, context=STORED)
         except ValidationError as error:
-            problems = [Problem(".".join(map(str, e["loc"])), "a stored value", e["msg"]) for e in error.errors()]
+            problems = [
+                Problem(".".join(map(str, e["loc"])), f"what is stored cannot be read: {e['msg']}")
+                for e in error.errors()
+            ]
             raise ConfigError(problems) from None
 
     def to_json(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Union
 
 from dethpc.config.section import LARGEST
 from dethpc.config.wording import did_you_mean, show
-from dethpc.errors import UNKNOWN_FIELD, ConfigError, Path, Problem
+from dethpc.errors import ConfigError, Path, Problem
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def read_space(raw: Any, path: Path = (), *, grid: bool = False) -> tuple[Space,
     """
     problems: list[Problem] = []
     if not isinstance(raw, Mapping):
-        return {}, [Problem(path, show(raw), "a mapping of names to hyperparameters")]
+        return {}, [Problem.of_value(path, show(raw), "a mapping of names to hyperparameters")]
     space: Space = {}
     for name, value in raw.items():
         here = (*path, name)
@@ -116,11 +116,9 @@ def out_of_range(space: Space, path: Path) -> list[Problem]:
             problems += out_of_range(value, here)
         elif isinstance(value, Int):
             if max(abs(value.minval), abs(value.maxval)) > LARGEST:
-                problems.append(
-                    Problem(here, "a whole number beyond 64 bits", "whole numbers between -2**63 and 2**63")
-                )
+                problems.append(Problem(here, "minval and maxval must be between -2**63 and 2**63"))
         elif isinstance(value, (Double, Log)) and not _fits(value):
-            problems.append(Problem(here, "values beyond every float", "a range whose ends and width a float holds"))
+            problems.append(Problem(here, "the range is wider than a float can hold"))
     return problems
 
 
@@ -172,16 +170,16 @@ def _read(raw: Mapping[str, Any], path: Path, grid: bool) -> tuple[Hyperparamete
     cls = TYPES.get(kind) if isinstance(kind, str) else None
     if cls is None:
         hint = did_you_mean(kind, TYPES) if isinstance(kind, str) else "a hyperparameter cannot itself be named 'type'"
-        return None, [Problem((*path, "type"), show(kind), "one of " + ", ".join(sorted(TYPES)), hint)]
+        return None, [Problem.of_value((*path, "type"), show(kind), "one of " + ", ".join(sorted(TYPES)), hint)]
     names = [field.name for field in fields(cls)]
     problems: list[Problem] = []
     for name in raw:
         if name != "type" and name not in names:
-            allowed = f"in type {kind}: " + ", ".join(names)
-            problems.append(Problem((*path, name), UNKNOWN_FIELD, allowed, did_you_mean(name, names)))
+            known = f"{', '.join(names)} in type {kind}"
+            problems.append(Problem.unknown((*path, name), known, did_you_mean(name, names)))
     for name in names:
         if name not in raw and name != "count":
-            problems.append(Problem((*path, name), "nothing", f"a value (type {kind} requires it)"))
+            problems.append(Problem((*path, name), f"required field is missing (type {kind})"))
 
     given: dict[str, Any] = {}
 
@@ -189,7 +187,7 @@ def _read(raw: Mapping[str, Any], path: Path, grid: bool) -> tuple[Hyperparamete
         if name in names and name in raw:
             given[name] = convert(raw[name])
             if given[name] is None:
-                problems.append(Problem((*path, name), show(raw[name]), allowed))
+                problems.append(Problem.of_value((*path, name), show(raw[name]), allowed))
 
     if cls is Const:
         return (None, problems) if problems else (Const(raw["val"]), [])
@@ -208,9 +206,9 @@ def _read(raw: Mapping[str, Any], path: Path, grid: bool) -> tuple[Hyperparamete
         take("count", lambda count: _whole(count) if (_whole(count) or 0) >= 1 else None, "a whole number >= 1")
     elif grid:
         problems.append(
-            Problem((*path, "count"), "nothing", "a whole number >= 1: grid search needs the count of each range")
+            Problem((*path, "count"), "required field is missing: grid search needs the count of each range")
         )
     low, high = given.get("minval"), given.get("maxval")
     if low is not None and high is not None and not low < high:
-        problems.append(Problem((*path, "maxval"), show(high), f"a number greater than minval ({show(low)})"))
+        problems.append(Problem.of_value((*path, "maxval"), show(high), f"a number greater than minval ({show(low)})"))
     return (None, problems) if problems else (cls(**given), [])

@@ -21,7 +21,8 @@ from dethpc.config.search_warnings import search_warnings
 from dethpc.config.section import Section
 from dethpc.config.source import Place, Source, dump, read
 from dethpc.config.unsupported import OLDER, ignored, refused, without_container
-from dethpc.domain.entrypoint import trains_a_trial_class
+from dethpc.domain.entrypoint import trains_a_trial_class, unknown_references
+from dethpc.domain.nested import leaves
 from dethpc.errors import ConfigError, Problem
 
 LARGEST_GRID = 100_000
@@ -85,8 +86,8 @@ def load(
         space, unplaced = read_space(source.data["hyperparameters"], ("hyperparameters",), grid=grid)
         unplaced += out_of_range(space, ("hyperparameters",))
         if grid and points(space) > LARGEST_GRID:
-            size = f"a grid of {points(space):,} points"
-            unplaced.append(Problem(("hyperparameters",), size, f"at most {LARGEST_GRID:,}: a trial for each"))
+            size = f"the grid has {points(space):,} points, each a trial; at most {LARGEST_GRID:,} are possible"
+            unplaced.append(Problem(("hyperparameters",), size))
     config = None
     if not any(problem.field == "YAML" for problem in problems):
         try:
@@ -98,8 +99,8 @@ def load(
             said = {m.path for m in untranslatable}
             unplaced += [m for m in found if m.path[:1] != ("hyperparameters",) and m.path not in said]
     if config is not None and (trials := _trials(space, config)) * width(space) > MOST_VALUES:
-        many = f"{width(space):,} hyperparameters in {trials:,} trials"
-        unplaced.append(Problem(("hyperparameters",), many, f"at most {MOST_VALUES:,} values in all trials together"))
+        many = f"{width(space):,} hyperparameters in {trials:,} trials are more than {MOST_VALUES:,} values in all"
+        unplaced.append(Problem(("hyperparameters",), many))
     unplaced += untranslatable
     wrong = {problem.path for problem in unplaced}
     unplaced += [m for m in refused(source) if not any(path[: len(m.path)] == m.path for path in wrong)]
@@ -107,8 +108,8 @@ def load(
     if problems or config is None:
         ordered = sorted(problems, key=lambda problem: (problem.file or "", problem.line or 0))
         if len(ordered) > MOST_PROBLEMS:
-            more = f"{len(ordered) - MOST_PROBLEMS:,} more mistakes"
-            ordered[MOST_PROBLEMS:] = [Problem("config", more, "those above mended first", file=file)]
+            more = f"there are {len(ordered) - MOST_PROBLEMS:,} more mistakes; mend those above first"
+            ordered[MOST_PROBLEMS:] = [Problem("config", more, file=file)]
         raise ConfigError(ordered)
     plain = list(without_container(source))
     told = [*ignored(source), *warnings(space, config)]
@@ -199,6 +200,10 @@ def warnings(space: Space, config: ExperimentConfig) -> list[str]:
         )
     found += search_warnings(config.searcher)
     found += _values_for_exponents(space)
+    found += _endless(config)
+    for name in unknown_references(config.entrypoint, space):
+        names = ", ".join(name for name, _ in leaves(space))
+        found.append(f"entrypoint: {{{name}}} stays as it is: no hyperparameter has this name, only {names}")
     if trains_a_trial_class(config.entrypoint) and "horovod" not in str(config.entrypoint):
         fusion = {"tensor_fusion_cycle_time": 1, "auto_tune_tensor_fusion": False}
         if fused := [name for name, usual in fusion.items() if getattr(config.optimizations, name) != usual]:
@@ -215,6 +220,17 @@ def warnings(space: Space, config: ExperimentConfig) -> list[str]:
             if any(isinstance(item, dict) and "type" in item for item in value.val):
                 found.append(f"hyperparameters.{name} is a list, so it is a constant: nothing inside it is searched")
     return found
+
+
+def _endless(config: ExperimentConfig) -> Iterator[str]:
+    """A script knows when it is done; a trial class is told."""
+    searcher = config.searcher
+    whole = searcher.name in ("single", "random", "grid")
+    if whole and trains_a_trial_class(config.entrypoint) and getattr(searcher, "max_length", None) is None:
+        yield (
+            "searcher.max_length is missing: a trial class is told by it how long to train, and fails without; write for example "
+            "max_length: {batches: 1000}"
+        )
 
 
 def _values_for_exponents(space: Space, above: str = "hyperparameters") -> Iterator[str]:

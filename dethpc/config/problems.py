@@ -10,12 +10,10 @@ from pydantic_core import ErrorDetails
 
 from dethpc.config.source import Source
 from dethpc.config.wording import did_you_mean, show
-from dethpc.errors import MISSING_FIELD, UNKNOWN_FIELD, Path, Problem, dotted
+from dethpc.errors import Path, Problem, dotted
 
 UNIONS: Mapping[Path, str] = {("searcher",): "name", ("checkpoint_storage",): "type", ("data_layer",): "type"}
 """Sections of several models, and the field that tells which one."""
-
-_MANY = 15  # a likelier guess is worth more than so many names
 
 _KINDS = {
     "string_type": "text",
@@ -28,7 +26,7 @@ _KINDS = {
     "list_type": "a list",
     "dict_type": "a mapping",
     "string_pattern_mismatch": "one word",
-    "too_short": "at least one",
+    "too_short": "a list that is not empty",
 }
 _BOUNDS = {
     "greater_than": ("gt", ">"),
@@ -50,39 +48,42 @@ def problems_of(
 def _problem(details: ErrorDetails, model: type[BaseModel], source: Source, index: Mapping[str, str]) -> Problem:
     kind, context, value = details["type"], details.get("ctx") or {}, details["input"]
     path, is_key = _path(details["loc"])
-    if kind == "wrong":
-        culprit = (
-            *path,
-            *(int(part) if part.isascii() and part.isdigit() else part for part in context["field"].split(".") if part),
-        )
+    if kind in ("wrong", "mistaken"):
+        below = [part for part in context["field"].split(".") if part]
+        culprit = (*path, *(int(part) if part.isascii() and part.isdigit() else part for part in below))
+        if kind == "mistaken":
+            return Problem(culprit, context["message"])
         found = context["found"] or show(source.get(culprit), culprit)
-        return Problem(culprit, found, context["allowed"], context["hint"] or None)
+        return Problem.of_value(culprit, found, context["allowed"], context["hint"] or None)
     if kind == "extra_forbidden":
         names = _fields(model, path[:-1], source)
         word = str(path[-1])
         hint = _of_another_kind(model, path) or index.get(word) or did_you_mean(word, names)
-        brief = hint is not None and len(names) > _MANY
-        return Problem(path, UNKNOWN_FIELD, "a known one" if brief else "one of " + ", ".join(names), hint)
+        return Problem.unknown(path, ", ".join(names), hint)
     if kind == "missing":
-        return Problem(path, *MISSING_FIELD)
+        return Problem(path, "required field is missing")
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         tag = UNIONS[path]
         names = _tags(model, path, tag)
         found = source.get((*path, tag))
         hint = did_you_mean(found, names) if isinstance(found, str) else None
-        return Problem((*path, tag), show(found), "one of " + ", ".join(names), hint)
+        if found is None:
+            return Problem((*path, tag), f"required field is missing; there are {', '.join(names)}")
+        return Problem.of_value((*path, tag), show(found), "one of " + ", ".join(names), hint)
     if kind in ("literal_error", "enum"):
         expected = str(context["expected"]).replace("'", "").replace(" or ", ", ")
         hint = did_you_mean(value, expected.split(", ")) if isinstance(value, str) else None
-        return Problem(path, show(value, path), "one of " + expected, hint)
+        return Problem.of_value(path, show(value, path), "one of " + expected, hint)
     if kind in _BOUNDS:
         name, sign = _BOUNDS[kind]
-        return Problem(path, show(value, path), f"a number {sign} {context[name]}")
+        return Problem.of_value(path, show(value, path), f"a number {sign} {context[name]}")
     if kind in ("model_type", "model_attributes_type"):
         allowed = "a mapping with " + ", ".join(_fields(model, path, source))
-        return Problem(path, show(value, path), allowed)
+        return Problem.of_value(path, show(value, path), allowed)
     hint = "put it in quotes" if kind == "string_type" and not is_key and not isinstance(value, (dict, list)) else None
-    return Problem(path, show(value, path), _KINDS.get(kind, details["msg"]), hint)
+    if kind not in _KINDS:
+        return Problem(path, f"{show(value, path)}: {details['msg']}")
+    return Problem.of_value(path, show(value, path), _KINDS[kind], hint)
 
 
 def _of_another_kind(model: type[BaseModel], path: Path) -> str | None:

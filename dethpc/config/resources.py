@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Optional, Union
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from dethpc.config.section import STORED, Section, Whole, wrong
+from dethpc.config.section import STORED, Section, Whole, mistaken, wrong
 from dethpc.config.wording import show
 from dethpc.domain.gres import is_type
 
@@ -69,10 +69,9 @@ class Resources(Section):
         if info.context is STORED:  # max_slots may be set lower later: then no trial runs until it is raised
             return self
         if self.max_slots is not None and self.slots_per_trial > self.max_slots:
-            raise wrong(
-                f"at least slots_per_trial ({self.slots_per_trial}): no trial could ever start",
+            raise mistaken(
+                f"{self.max_slots} is below slots_per_trial ({self.slots_per_trial}), so no trial could ever start",
                 field="max_slots",
-                found=str(self.max_slots),
             )
         return self
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from dethpc.config.searcher import (
@@ -15,9 +16,19 @@ from dethpc.config.searcher import (
     count,
 )
 
+_LARGER_IS_BETTER = re.compile(
+    r"acc|accuracy|auc|auroc|f1|iou|miou|dice|precision|recall|reward|score|bleu|rouge|psnr|ssim|ndcg|mrr|mcc|kappa|top\d+"
+)
+_SMALLER_IS_BETTER = re.compile(r"loss|err|error|neg|negative|perplexity")
+
 
 def search_warnings(searcher: Searcher) -> Iterator[str]:
     """One line for each."""
+    if "smaller_is_better" not in searcher.model_fields_set and _is_maximised(searcher.metric):
+        yield (
+            f"searcher.smaller_is_better is not set, so the trial with the smallest {searcher.metric} is the best; if larger is "
+            "better, write smaller_is_better: false"
+        )
     if isinstance(searcher, AdaptiveASHA):
         yield from _asha(searcher)
     elif isinstance(searcher, AsyncHalving):
@@ -38,6 +49,13 @@ def search_warnings(searcher: Searcher) -> Iterator[str]:
         yield "searcher.stop_once: a trial that was stopped is never resumed (also in Determined 0.38)"
     if getattr(searcher, "train_stragglers", True) is False:
         yield "searcher.train_stragglers: running trials always finish their rung"
+
+
+def _is_maximised(metric: str) -> bool:
+    """Whether most people would say so of a metric of this name: ``val_acc``, ``eval/F1``, ``MeanReward``."""
+    words = re.findall(r"[a-z]+\d*", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", metric).lower())
+    good = any(_LARGER_IS_BETTER.fullmatch(word) for word in words)
+    return good and not any(_SMALLER_IS_BETTER.fullmatch(word) for word in words)
 
 
 def _asha(searcher: AdaptiveASHA) -> Iterator[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar, Literal, Optional, Union
+from typing import Annotated, Any, ClassVar, Literal, Optional, Union, get_args
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from dethpc.config.section import LARGEST, STORED, PositiveLength, Section, Whole, at_most, wrong
+from dethpc.config.section import LARGEST, STORED, PositiveLength, Section, Whole, at_most, mistaken, wrong
 
 Mode = Literal["aggressive", "standard", "conservative"]
 MOST_TRIALS = 100_000
@@ -98,9 +98,7 @@ class WarmStart(Method):
     def _one_source(self, info: ValidationInfo) -> WarmStart:
         # The master writes down which checkpoint of the trial it is.
         if info.context is not STORED and self.source_trial_id is not None and self.source_checkpoint_uuid is not None:
-            raise wrong(
-                "either source_trial_id or source_checkpoint_uuid", field="source_checkpoint_uuid", found="both sources"
-            )
+            raise mistaken("set source_trial_id or source_checkpoint_uuid, not both", field="source_checkpoint_uuid")
         return self
 
 
@@ -164,12 +162,11 @@ class Halving(WarmStart):
     def _some_length(self) -> Halving:
         if self.max_length is None and (self.time_metric is None or self.max_time is None):
             missing = "time_metric" if self.time_metric is None else "max_time"
-            raise wrong("time_metric together with max_time (or max_length)", field=missing, found="nothing")
+            raise mistaken("is missing: time_metric and max_time (or max_length) go together", field=missing)
         if self.max_length is not None and (self.time_metric is not None or self.max_time is not None):
-            raise wrong(
-                "either max_length, or time_metric together with max_time",
+            raise mistaken(
+                "set max_length, or time_metric and max_time, not both",
                 field="max_length",
-                found="both ways to say it",
             )
         return self
 
@@ -355,3 +352,11 @@ Searcher = Annotated[
     Union[Single, Random, Grid, AdaptiveASHA, AsyncHalving, PBT, Custom, AdaptiveSimple, Adaptive, SyncHalving],
     Field(discriminator="name"),
 ]
+
+
+def fields_of_method(name: object) -> Optional[frozenset[str]]:
+    """The fields that a ``searcher`` section may have with this method; None: there is no such method."""
+    for method in get_args(get_args(Searcher)[0]):
+        if name in get_args(method.model_fields["name"].annotation):
+            return frozenset(method.model_fields)
+    return None

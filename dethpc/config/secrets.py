@@ -65,5 +65,5 @@ def _revealed(value: Any, known: Sequence[Any], path: Path, problems: list[Probl
         if isinstance(secret, (str, int, float)) and secret != value and masked_at(secret, path) == value:
             return secret
     hint = "a fork of an experiment has its secrets, if it is sent with the parent's id"
-    problems.append(Problem(path, f"{MASK}, which stands for a secret that was not shown", "the secret itself", hint))
+    problems.append(Problem(path, f"{MASK} stands for a secret that was not shown; write the secret itself", hint))
     return value

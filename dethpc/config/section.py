@@ -53,9 +53,16 @@ class Section(BaseModel):
 
 
 def wrong(allowed: str, *, field: str = "", found: str = "", hint: str = "") -> PydanticCustomError:
-    """The error that a validator raises. ``field`` names the culprit below the validated value, ``found`` what stands there."""
+    """The error that a validator raises of a value. ``field`` names the culprit below the validated value, ``found`` what stands
+    there."""
     context = {"allowed": allowed, "field": field, "found": found, "hint": hint}
-    return PydanticCustomError("wrong", "allowed: {allowed}", context)
+    return PydanticCustomError("wrong", "must be {allowed}", context)
+
+
+def mistaken(message: str, *, field: str = "") -> PydanticCustomError:
+    """The error that a validator raises where values do not go together, or one may not be there. ``message`` goes after the name
+    of the field."""
+    return PydanticCustomError("mistaken", "{message}", {"message": message, "field": field})
 
 
 def _integral(value: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Optional
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from dethpc.config.patterns import Pattern
-from dethpc.config.section import STORED, Section, Whole, wrong
+from dethpc.config.section import STORED, Section, Whole, mistaken, wrong
 from dethpc.config.wording import show
 from dethpc.domain import log_policies
 
@@ -26,7 +26,7 @@ def _pattern(value: str, info: ValidationInfo) -> str:
         Pattern(value)
         log_policies.compiled(value)  # what nodes judge by
     except ValueError as error:
-        raise wrong("a regular expression of RE2", found=f"a pattern that is {error}") from None
+        raise mistaken(f"is no regular expression of RE2: {error}") from None
     return value
 
 
@@ -42,7 +42,7 @@ class LogPolicy(Section):
     @model_validator(mode="after")
     def _named(self) -> LogPolicy:
         if self.name is None and (self.pattern is None or self.action is None):
-            raise wrong("a name (or, as in older configurations, a pattern together with an action)", found="no name")
+            raise mistaken("must have a name (or, as in older configurations, a pattern together with an action)")
         return self
 
 

@@ -16,7 +16,7 @@ from dethpc.config.container import NAMES, Containers
 from dethpc.config.image_cache import ImageCache
 from dethpc.config.problems import problems_of
 from dethpc.config.resources import GpuType
-from dethpc.config.section import Section, Whole, absolute, wrong
+from dethpc.config.section import Section, Whole, absolute, mistaken, wrong
 from dethpc.config.source import MAX_BYTES, read
 from dethpc.config.training import DataLayer
 from dethpc.config.wording import did_you_mean, show
@@ -98,7 +98,7 @@ class PoolConfig(Section):
         if not isinstance(data, dict) or data.get("container_runtime") is None:
             return data
         if data.get("container") is not None:
-            raise wrong("either container or container_runtime", field="container_runtime", found="both")
+            raise mistaken("set container or container_runtime, not both", field="container_runtime")
         name, rest = data["container_runtime"], {k: v for k, v in data.items() if k != "container_runtime"}
         if name not in NAMES:
             raise wrong("one of " + ", ".join(NAMES), field="container_runtime", found=show(name))
@@ -113,19 +113,17 @@ class PoolConfig(Section):
             try:
                 gres.requested(self.gres_of(1))
             except GresError as error:
-                raise wrong("GRES as sbatch takes them", field="gres", found=f"{self.gres!r} ({error})") from None
+                raise mistaken(f"sbatch would not take {self.gres!r}: {error}", field="gres") from None
         if self.gres == NO_GRES and (self.slots_per_node is None or self.slot_type is None):
             missing = "slots_per_node" if self.slots_per_node is None else "slot_type"
-            raise wrong(
-                "a value: with gres: none only the site can say what a node has", field=missing, found="nothing"
-            )
+            raise mistaken("must be set: with gres: none only the site can say what a node has", field=missing)
         if self.time_min_seconds is not None and self.time_min_seconds > (self.time_limit_seconds or 0):
-            raise wrong("at most time_limit, which must be set", field="time_min", found=repr(self.time_min))
+            raise wrong("at most time_limit, which must be set, too", field="time_min", found=repr(self.time_min))
         if (self.min_job_seconds or 0) > (self.time_limit_seconds or math.inf) / 2:
             raise wrong("at most half of time_limit", field="min_job_time", found=repr(self.min_job_time))
         if self.slot_type == "cpu" and (self.gpu_type is not None or self.gres is not None):
             field = "gpu_type" if self.gpu_type is not None else "gres"
-            raise wrong("no GPUs in a pool of slot_type cpu", field=field, found=repr(self.gpu_type or self.gres))
+            raise mistaken("a pool of slot_type cpu has no GPUs; leave it out", field=field)
         return self
 
     @property
@@ -170,7 +168,7 @@ PagesHost = Annotated[str, AfterValidator(_pages_host)]
 
 
 class Master(Section):
-    """Where the master listens, and how. Without a host: where its jobs reach it (``master.listening``)."""
+    """Where the master runs and listens, and how. Without a host: where its jobs reach it (``master.listening``)."""
 
     host: Optional[Word] = None
     port: Annotated[Whole, Field(ge=0, le=65535)] = 0  # 0: any free one
@@ -180,6 +178,9 @@ class Master(Section):
     auth: Literal["token", "munge"] = "token"  # how owner and master know each other
     munge_socket: Optional[AbsolutePath] = None  # None: munge's own
     socket: Optional[Word] = None  # below DETHPC_HOME or absolute, for a reverse proxy; None: there is none
+    where: Literal["login", "slurm"] = "login"  # on the node where det is typed, or as a Slurm job
+    sbatch_args: list[Word] = []  # for that job
+    end_after_idle_hours: Optional[Annotated[float, Field(gt=0)]] = None  # without work or requests; None: never
     pages_host: Optional[PagesHost] = None  # the host name of the pages; its * is a label that each master draws
 
     @property
@@ -190,15 +191,17 @@ class Master(Section):
     @model_validator(mode="after")
     def _one_of_the_two(self) -> Master:
         if self.key is not None and self.certificate is None:
-            raise wrong("also certificate, whose key this is", field="key", found=show(self.key))
+            raise mistaken("certificate is missing, whose key this is", field="key")
         if self.certificate is not None and self.tls == "off":
-            raise wrong("auto or on, where there is a certificate", field="tls", found="off")
+            raise wrong("auto or on where there is a certificate", field="tls", found="off")
         return self
 
 
 class Limits(Section):
-    """How hard the master may press the scheduler."""
+    """How hard the master may press the scheduler, and how much one experiment may want of the cluster."""
 
+    trials_per_experiment: Optional[Annotated[Whole, Field(ge=1)]] = None
+    slots_per_experiment: Optional[Annotated[Whole, Field(ge=1)]] = None  # that its trials hold at once
     submit_per_second: Optional[Annotated[float, Field(gt=0)]] = None
     submit_burst: Annotated[Whole, Field(ge=1)] = 10
     submit_at_once: Annotated[Whole, Field(ge=1, le=8)] = 2  # sbatch commands under way at the same time
@@ -282,7 +285,7 @@ def find_site(env: Mapping[str, str], home: str | Path, exists: Callable[[str], 
     named = env.get("DETHPC_SITE_CONFIG")
     if named:
         if not exists(named):
-            raise ConfigError([Problem("DETHPC_SITE_CONFIG", show(named), "the path of a file", file="environment")])
+            raise ConfigError([Problem("DETHPC_SITE_CONFIG", f"there is no file {show(named)}", file="environment")])
         return named
     return next((path for path in (os.path.join(home, "site.yaml"), EVERYWHERE) if exists(path)), None)
 
@@ -296,5 +299,5 @@ def load_site(path: str | Path | None) -> SiteConfig:
             text = file.read(MAX_BYTES + 1)  # what is larger is refused by its size
     except (OSError, UnicodeDecodeError) as error:
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else "bytes that are not UTF-8"
-        raise ConfigError([Problem("config", reason, "a readable file in UTF-8", file=str(path))]) from None
+        raise ConfigError([Problem("config", f"the file cannot be read: {reason}", file=str(path))]) from None
     return parse_site(text, str(path))

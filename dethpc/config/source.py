@@ -102,40 +102,38 @@ class Source:
         return problem
 
 
-def _malformed(error: yaml.MarkedYAMLError) -> tuple[str, str, str | None]:
-    """What a parser found, what may stand there, and a hint."""
+def _malformed(error: yaml.MarkedYAMLError) -> tuple[str, str | None]:
+    """What is wrong for a parser, in words for who wrote it, and a hint."""
     words, inside = str(error.problem), str(error.context or "")
     words = words.replace("'<scalar>'", "more text").replace("<block end>", "a new line")
     if "'\\t'" in words:
-        return "a tab at the beginning of a line", "spaces", None
+        return "the line is indented with a tab; YAML needs spaces", None
     if "flow" in inside and "'<stream end>'" in words:
         mapping = "mapping" in inside
         return (
-            f"the end of the file inside {'{ ... }' if mapping else '[ ... ]'}",
-            "a closing " + ("}" if mapping else "]"),
+            f"the file ends inside {'{ ... }' if mapping else '[ ... ]'}: add the closing {'}' if mapping else ']'}",
             None,
         )
     if words == "found unexpected end of stream":
-        return "the end of the file inside quotes", "a closing quote", None
+        return "the file ends inside quotes: add the closing one", None
     if words == "mapping values are not allowed here":
         return (
-            "': ' where mapping values are not allowed",
-            "a key, indented like those beside it, or quotes round a text with ': '",
+            "': ' stands where no key can be: indent the line like those beside it, or put a text with ': ' in quotes",
             None,
         )
     if start := re.fullmatch(r"found character ('.') that cannot start any token", words):
-        return f"a value that begins with {start[1]}", "such a value in quotes", None
+        return f"a value that begins with {start[1]} must be in quotes", None
     if expected := re.fullmatch(r"expected (.+?),? but (?:got|found) (.+)", words):
-        return expected[2], expected[1], error.context
-    return words.removeprefix("found "), "well-formed YAML", error.context
+        return f"there must be {expected[1]} here, not {expected[2]}", error.context
+    return f"this is no YAML: {words}", error.context
 
 
 def read_value(text: str, file: str) -> tuple[Any, dict[Path, Place], list[Problem]]:
     """Any YAML document as plain data, the places of its values, and what is wrong with it."""
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_BYTES:
-        allowed = f"at most {MAX_BYTES >> 10} KiB; large lists belong into a file of the context directory"
-        return None, {}, [Problem("YAML", f"{size >> 10} KiB of text", allowed, file=file)]
+        message = f"{size >> 10} KiB of text; at most {MAX_BYTES >> 10} KiB: put large lists into files in the context directory"
+        return None, {}, [Problem("YAML", message, file=file)]
     try:
         node = yaml.compose(text, Loader=_CoreLoader)
     except yaml.MarkedYAMLError as error:
@@ -144,18 +142,22 @@ def read_value(text: str, file: str) -> tuple[Any, dict[Path, Place], list[Probl
         return None, {}, [Problem("YAML", *_malformed(error), file=file, line=line)]
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        return None, {}, [Problem("YAML", f"character #x{error.character:04x}", "printable text", file=file, line=line)]
+        return (
+            None,
+            {},
+            [Problem("YAML", f"YAML cannot hold the character #x{error.character:04x}", file=file, line=line)],
+        )
     except RecursionError:
-        return None, {}, [Problem("YAML", "very deep nesting", f"at most {MOST_LEVELS} levels", file=file)]
+        return None, {}, [Problem("YAML", f"values are nested more than {MOST_LEVELS} levels deep", file=file)]
     if node is None:
         return None, {(): Place(file, 1)}, []
     reader = _Reader(file)
     try:
         value = reader.value(node, ())
     except _TooMuch:
-        return None, {}, [Problem("YAML", f"more than {MAX_VALUES} values", "a smaller document", file=file)]
+        return None, {}, [Problem("YAML", f"there are more than {MAX_VALUES:,} values", file=file)]
     except RecursionError:
-        return None, {}, [Problem("YAML", "very deep nesting", f"at most {MOST_LEVELS} levels", file=file)]
+        return None, {}, [Problem("YAML", f"values are nested more than {MOST_LEVELS} levels deep", file=file)]
     return value, reader.places, reader.problems
 
 
@@ -166,7 +168,7 @@ def read(text: str, file: str) -> tuple[Source, list[Problem]]:
     places.setdefault((), Place(file, 1))
     if not isinstance(data, dict):
         if data is not None:
-            problems.append(Problem("config", show(data), "a mapping of fields to values", file=file, line=1))
+            problems.append(Problem.of_value("config", show(data), "a mapping of fields to values", file=file, line=1))
         data = {}
     return Source({key: value for key, value in data.items() if not str(key).startswith("x-")}, places), problems
 
@@ -195,7 +197,7 @@ class _Reader:
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, path)
         if id(node) in self._open:
-            self._wrong(node, path, "an alias of something that contains it", "a value without cycles")
+            self._wrong(node, path, "the alias stands inside what it stands for")
             return None
         self._open.add(id(node))
         try:
@@ -216,13 +218,12 @@ class _Reader:
                 merged += value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
                 continue
             if not isinstance(key_node, yaml.ScalarNode):
-                self._wrong(key_node, path, "a key that is not a word", "text as key")
+                self._wrong(key_node, path, "a key must be text")
                 continue
             line = key_node.start_mark.line + 1
             key = self._text(key_node, path)
             if key in written:
-                hint = f"it is also on line {written[key]}"
-                self._wrong(key_node, (*path, key), "the key a second time", "each key once", hint)
+                self._wrong(key_node, (*path, key), f"the key is there twice, also on line {written[key]}")
                 continue
             written[key] = line
             here = (*path, key)
@@ -230,7 +231,7 @@ class _Reader:
             found[key] = self.value(value_node, here)
         for base in merged:
             if not isinstance(base, yaml.MappingNode) or id(base) in self._open:
-                self._wrong(base, path, "a merge of something that is not a mapping", "<<: *anchor of a mapping")
+                self._wrong(base, path, "<<: can merge mappings only")
                 continue
             self._open.add(id(base))
             for key, value in self._mapping(base, path).items():
@@ -256,15 +257,15 @@ class _Reader:
                 number = float(text.replace("_", "").replace(".inf", "inf").replace(".nan", "nan"))
                 if math.isfinite(number):
                     return number
-                self._wrong(node, path, show(text), "a finite number")
+                self._wrong(node, path, f"must be a finite number, not {show(text)}")
                 return None
         except (KeyError, ValueError):
             pass
         else:
             if kind != "int":
-                self._wrong(node, path, f"the tag {node.tag}", "plain YAML values")
+                self._wrong(node, path, _no_tag(node))
                 return None
-        self._wrong(node, path, show(text), f"a value of type {kind}")
+        self._wrong(node, path, f"must be a value of type {kind}, not {show(text)}")
         return None
 
     def _text(self, node: yaml.ScalarNode, path: Path) -> str:
@@ -276,17 +277,19 @@ class _Reader:
         try:
             return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
         except UnicodeDecodeError:
-            self._wrong(node, path, show(text), "text in UTF-8")
+            self._wrong(node, path, f"{show(text)} cannot be written in UTF-8")
             return text.encode("utf-8", "replace").decode()
 
     def _check_tag(self, node: yaml.Node, path: Path, kind: str) -> None:
         if node.tag != _TAG + kind:
-            self._wrong(node, path, f"the tag {node.tag}", "plain YAML values")
+            self._wrong(node, path, _no_tag(node))
 
     def _place(self, node: yaml.Node) -> Place:
         return Place(self.file, node.start_mark.line + 1)
 
-    def _wrong(self, node: yaml.Node, path: Path, found: str, allowed: str, hint: str | None = None) -> None:
-        self.problems.append(
-            Problem(dotted(path), found, allowed, file=self.file, line=self._place(node).line, hint=hint)
-        )
+    def _wrong(self, node: yaml.Node, path: Path, message: str) -> None:
+        self.problems.append(Problem(dotted(path), message, file=self.file, line=self._place(node).line))
+
+
+def _no_tag(node: yaml.Node) -> str:
+    return f"tags such as {node.tag} have no meaning here; write the plain value"

@@ -26,9 +26,7 @@ class Unsupported(NamedTuple):
         return tuple(self.field.split("."))
 
 
-_CONTAINERS = (
-    "without effect: runs start without a container, with the python3 and the packages of the node; nothing is pulled"
-)
+_CONTAINERS = "no effect in a pool without containers: runs start with the python3 and the packages of the node"
 _NO_MOUNT = "has no effect without a container: datasets are cached at the path of the host"
 _PROFILED = "has no effect (also in Determined): system metrics are sampled from the beginning to the end"
 _OWN_LOOP = "is for trial classes: code that uses the Core API decides it itself (also in Determined)"
@@ -133,8 +131,7 @@ def refused(source: Source) -> Iterator[Problem]:
             value == fine and isinstance(value, bool) == isinstance(fine, bool) for fine in row.fine
         ):
             continue
-        allowed = f"not supported yet: {row.reason}"
-        yield Problem(row.path, show(value, row.path), allowed)
+        yield Problem(row.path, f"{show(value, row.path)} is not supported yet: {row.reason}")
 
 
 def ignored(source: Source) -> Iterator[str]:
@@ -153,7 +150,8 @@ def without_container(source: Source) -> Iterator[str]:
     """The warnings for a trial that starts without a container: one for all that it would give, one for each path."""
     fields = [field for field, words in IGNORED.items() if words is _CONTAINERS and _is_set(source, field)]
     if fields:
-        yield _at(source, tuple(fields[0].split(".")), f"{', '.join(fields)} {_CONTAINERS}")
+        verb = "has" if len(fields) == 1 else "have"
+        yield _at(source, tuple(fields[0].split(".")), f"{', '.join(fields)} {verb} {_CONTAINERS}")
     yield from _missing_mounts(source, source.get(("bind_mounts",)))
 
 

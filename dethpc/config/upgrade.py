@@ -47,8 +47,8 @@ def upgrade(text: str, file: str = "config") -> Upgraded:
 
 def _by_hand(edit: Edit, file: str, line: int | None) -> Problem:
     fields = ", ".join(f"{dotted(path)}: {spell(edit.fields[str(path[-1])])}" for path in edit.paths())
-    hint = "it is shared by an anchor, so change it by hand"
-    return Problem(dotted(edit.path), "an older field", fields, file=file, line=line, hint=hint)
+    message = f"an anchor shares this older field, so change it by hand to {fields}"
+    return Problem(dotted(edit.path), message, file=file, line=line)
 
 
 def _replaced(text: str, edits: list[Edit]) -> str:

@@ -1,10 +1,11 @@
-"""How messages about a configuration quote a value, without its secrets, and guess what was meant."""
+"""How messages about a configuration quote a value, without its secrets, and guess what was meant (``did_you_mean``)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from dethpc.domain.hints import did_you_mean as did_you_mean
 from dethpc.domain.secrets import SECRET, hide_passwords
 from dethpc.errors import Path
 
@@ -23,11 +24,3 @@ def show(value: Any, path: Path = ()) -> str:
         return "true" if value else "false"
     text = hide_passwords(repr(value))
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def did_you_mean(word: str, known: Iterable[str], alike: float = 0.5) -> str | None:
-    """A hint with the nearest of the ``known`` words, or None when none is near. ``alike``: 0 to 1, how near it has to be."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(word, list(known), n=1, cutoff=alike)
-    return f"did you mean {near[0]!r}?" if near else None

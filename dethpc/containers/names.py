@@ -79,7 +79,7 @@ def parse(text: str) -> Image:
     if separator and scheme.lower() in ("docker", "oras"):
         return _in_registry(ORAS if scheme.lower() == "oras" else REGISTRY, rest, text)
     if separator and scheme.lower() != "file":
-        raise ValueError(f"{text!r}: images are not taken from {scheme}://; allowed: {ALLOWED}")
+        raise ValueError(f"{text!r}: images are not taken from {scheme}://; write {ALLOWED}")
     path = rest if separator else text
     if path.startswith(("/", "~/")):
         return _local(path)

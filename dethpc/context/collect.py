@@ -216,8 +216,8 @@ def _inside(entry: Entry, root: Path, path: str) -> Entry:
         target = os.path.relpath(target, os.path.join(os.path.abspath(root), here))
     if not stays(path, target):
         raise ContextError(
-            f"{entry.source} is a link to {entry.link}, which leads outside the context directory, or may do so by '..' "
-            f"behind a name; leave it out with {IGNORE_FILE}, or put a copy in its place"
+            f"{entry.source} is a link to {entry.link}, which points outside the context directory (is "
+            f"that the folder of your code?); leave it out with {IGNORE_FILE}, or put a copy in its place"
         )
     return Entry(entry.path, entry.type, entry.mode, entry.mtime, 0, entry.source, target)
 

@@ -58,9 +58,7 @@ def report(context: core.Context, result: object, metric: str) -> None:
         result = {metric: result}
     value = number_of(result.get(metric))
     if isinstance(value, bool) or not isinstance(value, numbers.Number):
-        raise TypeError(
-            f"the function returned {result!r:.200}; allowed: a number, or a dict in which {metric!r} is one"
-        )
+        raise TypeError(f"the function must return a number, or a dict in which {metric!r} is one, not {result!r:.200}")
     context.train.report_validation_metrics(max(1, context.train._steps), result)
 
 

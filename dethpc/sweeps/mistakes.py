@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from typing import Any
 
 from dethpc.errors import ConfigError, Path, Problem, dotted, path_of
@@ -35,7 +36,9 @@ def as_called(problem: Problem, space: Mapping[str, Any], config: Mapping[str, A
         if rest and len(rest) >= len(path) - (path[0] in ("searcher", "resources")):  # a keyword of the call's own
             where, rest = _KEYWORDS.get(path) or dotted(path[1:] if path[0] == "searcher" else path), ()
     name = f"{where}: {dotted(rest)}" if rest else where
-    return Problem((name,), problem.found, problem.allowed, problem.hint, file="dethpc.sweep")
+    renamed = copy(problem)
+    renamed.path, renamed.file, renamed.line = (name,), "dethpc.sweep", None
+    return renamed
 
 
 def _followed(name: str, value: Any, path: Path) -> tuple[str, Path]:

@@ -90,4 +90,4 @@ def plain(value: Any) -> Any:
 
 
 def _wrong(value: Any) -> Any:
-    raise ValueError(f'{value!r} is no range; allowed: (low, high) and (low, high, "log"). A choice is a list')
+    raise ValueError(f'{value!r} is no range: write (low, high) or (low, high, "log"). A choice is a list')

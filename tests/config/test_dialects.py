@@ -114,7 +114,7 @@ def test_source_and_direction_need_no_translation() -> None:
             {"name": "single", "max_steps": 1, "max_length": 2},
             {},
             "searcher.max_steps",
-            "either max_length or max_steps",
+            "set max_length or max_steps, not both",
         ),
         (
             {"name": "single", "max_steps": 1},
@@ -126,7 +126,7 @@ def test_source_and_direction_need_no_translation() -> None:
             {"name": "single", "max_steps": 1},
             {"batches_per_step": 5, "scheduling_unit": 5},
             "batches_per_step",
-            "either",
+            "not both",
         ),
         ({"name": "single", "max_steps": 1}, {"min_validation_period": -1}, "min_validation_period", "(of steps)"),
         ({"name": "single", "step_budget": 1}, {}, "searcher.step_budget", "adaptive"),
@@ -143,10 +143,10 @@ def test_a_mistake_in_steps_is_one_problem(
 
 def test_in_steps_single_needs_a_length_and_constants() -> None:
     (problem,) = problems_of({"name": "single"}, batches_per_step=10)
-    assert (problem.field, problem.found) == ("searcher.max_steps", "nothing")
+    assert problem.field == "searcher.max_steps" and "missing" in problem.message
     space = {"lr": {"type": "log", "base": 10, "minval": -3, "maxval": -1}, "net": {"k": {"type": "const", "val": 1}}}
     (problem,) = problems_of({"name": "single", "max_steps": 1}, hyperparameters=space)
-    assert problem.field == "hyperparameters.lr" and "a constant" in problem.allowed
+    assert problem.field == "hyperparameters.lr" and "a constant" in problem.message
     assert loaded({"name": "random", "max_steps": 1, "max_trials": 2}, hyperparameters=space)
     assert "draws one value at random" in loaded({"name": "single"}, hyperparameters=space).warnings[0]
 
@@ -154,7 +154,8 @@ def test_in_steps_single_needs_a_length_and_constants() -> None:
 def test_an_older_trial_class_is_asked_for_its_batch_size() -> None:
     assert "global_batch_size is missing" in loaded({"name": "single", "max_steps": 1}).warnings[-1]
     assert not loaded({"name": "single", "max_steps": 1}, hyperparameters={"global_batch_size": 8}).warnings
-    assert not loaded({"name": "single"}).warnings
+    (warning,) = loaded({"name": "single"}).warnings
+    assert warning.startswith("searcher.max_length is missing"), "and nothing of a batch size"
 
 
 def test_an_option_may_be_of_an_older_generation() -> None:
@@ -216,21 +217,21 @@ def test_a_budget_gets_the_unit_of_the_length() -> None:
 @pytest.mark.parametrize(
     ("more", "missing"),
     [
-        ({"hyperparameters": {"global_batch_size": 64}}, "records_per_epoch (found nothing)"),
-        ({"records_per_epoch": 1000}, "hyperparameters.global_batch_size (found nothing)"),
+        ({"hyperparameters": {"global_batch_size": 64}}, "or set records_per_epoch to a number"),
+        ({"records_per_epoch": 1000}, "or set hyperparameters.global_batch_size to a number"),
         (
             {
                 "records_per_epoch": 1000,
                 "hyperparameters": {"global_batch_size": {"type": "categorical", "vals": [1, 2]}},
             },
-            "hyperparameters.global_batch_size (found a range)",
+            "or set hyperparameters.global_batch_size to a number",
         ),
     ],
 )
 def test_what_a_conversion_lacks_is_named(more: dict[str, Any], missing: str) -> None:
     searcher = {"name": "adaptive", "max_length": {"batches": 100}, "budget": {"epochs": 3}}
     problems = {problem.field: problem for problem in problems_of(searcher, **more)}
-    assert missing in problems["searcher.budget"].allowed
+    assert missing in str(problems["searcher.budget"].hint)
 
 
 # --- units ------------------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def test_every_form_is_understood() -> None:
         ({"type": {"type": "int", "minval": 1, "maxval": 2}}, "x.type", "itself be named 'type'"),
         ({"type": "categorical", "vals": []}, "x.vals", "at least one"),
         ({"type": "categorical", "vals": "abc"}, "x.vals", "a list"),
-        ({"type": "double", "minval": 0}, "x.maxval", "requires"),
+        ({"type": "double", "minval": 0}, "x.maxval", "missing (type"),
         ({"type": "double", "minval": 1, "maxval": 1}, "x.maxval", "greater than minval"),
         ({"type": "double", "minval": "a", "maxval": 1}, "x.minval", "a number"),
         ({"type": "double", "minval": 0, "maxval": float("inf")}, "x.maxval", "a number"),
@@ -93,9 +93,9 @@ def test_every_form_is_understood() -> None:
         ({"type": "int", "minval": True, "maxval": 2}, "x.minval", "a whole number"),
         ({"type": "int", "minval": 0, "maxval": 2, "count": 0}, "x.count", ">= 1"),
         ({"type": "log", "minval": 0, "maxval": 2, "base": 0}, "x.base", "> 0"),
-        ({"type": "log", "minval": 0, "maxval": 2}, "x.base", "requires"),
+        ({"type": "log", "minval": 0, "maxval": 2}, "x.base", "missing (type"),
         ({"type": "int", "minval": 0, "maxvalue": 2, "maxval": 3}, "x.maxvalue", "did you mean 'maxval'"),
-        ({"type": "const", "vals": 2}, "x.val", "requires"),
+        ({"type": "const", "vals": 2}, "x.val", "missing (type"),
     ],
 )
 def test_what_is_wrong_is_said(raw: dict[str, Any], field: str, words: str) -> None:

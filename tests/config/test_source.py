@@ -85,17 +85,17 @@ def test_anchors_and_merge_keys_work() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ("a: 1\nb: [1, 2\nc: 3\n", 3, "found ':'; allowed: ',' or ']'"),
-        ("a: 1\n\tb: 2\n", 2, "found a tab at the beginning of a line; allowed: spaces"),
-        ("a: b: c\n", 1, "mapping values are not allowed; allowed: a key, indented like those beside it"),
-        ("a: {b: 1\n", 2, "found the end of the file inside { ... }; allowed: a closing }"),
-        ("a: [1\n", 2, "found the end of the file inside [ ... ]; allowed: a closing ]"),
-        ('a: "x\n', 2, "found the end of the file inside quotes; allowed: a closing quote"),
-        ('a: "x" y\n', 1, "found more text; allowed: a new line"),
-        ("a: @x\n", 1, "found a value that begins with '@'; allowed: such a value in quotes"),
-        ("a: 1\nb: 2\na: 3\n", 3, "second time"),
-        ("a:\n  b: *nowhere\n", 2, "found undefined alias 'nowhere'; allowed"),
-        ("a: &x\n  b: *x\n", 1, "contains it"),
+        ("a: 1\nb: [1, 2\nc: 3\n", 3, "there must be ',' or ']' here, not ':'"),
+        ("a: 1\n\tb: 2\n", 2, "the line is indented with a tab; YAML needs spaces"),
+        ("a: b: c\n", 1, "indent the line like those beside it, or put a text with ': ' in quotes"),
+        ("a: {b: 1\n", 2, "the file ends inside { ... }: add the closing }"),
+        ("a: [1\n", 2, "the file ends inside [ ... ]: add the closing ]"),
+        ('a: "x\n', 2, "the file ends inside quotes: add the closing one"),
+        ('a: "x" y\n', 1, "there must be a new line here, not more text"),
+        ("a: @x\n", 1, "a value that begins with '@' must be in quotes"),
+        ("a: 1\nb: 2\na: 3\n", 3, "twice, also on line 1"),
+        ("a:\n  b: *nowhere\n", 2, "undefined alias 'nowhere'"),
+        ("a: &x\n  b: *x\n", 1, "stands inside what it stands for"),
         ("a: !!python/object:os.system {}\n", 1, "tag"),
         ("a: !custom 1\n", 1, "tag"),
         ("x: 1\na: .inf\n", 2, ".inf"),
@@ -126,7 +126,7 @@ def test_a_small_text_cannot_unfold_into_gigabytes() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
     _, problems = read("\n".join(lines), "x")
-    assert str(MAX_VALUES) in str(problems[0])
+    assert f"{MAX_VALUES:,}" in str(problems[0])
 
 
 def test_endless_nesting_is_a_problem_not_a_crash() -> None:
@@ -167,7 +167,7 @@ def test_a_document_has_a_hundred_levels_at_most(opened: str, closed: str) -> No
     assert not read("a: " + opened * 99 + "1" + closed * 99, "x")[1]
     for levels in (150, 252, 2_000):
         _, problems = read("a: " + opened * levels + "1" + closed * levels, "x")
-        assert "at most 100 levels" in str(problems[0])
+        assert "more than 100 levels" in str(problems[0])
 
 
 def test_keys_of_the_users_own_hold_what_anchors_stand_at() -> None:

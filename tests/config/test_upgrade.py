@@ -92,7 +92,7 @@ def test_what_an_anchor_shares_is_not_touched(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         upgrade(text, "c.yaml")
     (problem,) = caught.value.problems
-    assert problem.field == "searcher.max_steps" and "max_length: {batches: 500}" in problem.allowed
+    assert problem.field == "searcher.max_steps" and "max_length: {batches: 500}" in problem.message
 
 
 def test_a_mistake_is_an_error() -> None:

@@ -142,7 +142,12 @@ WEIGHTS = config(PriorityWeightAge="500", PriorityWeightTRES="CPU=10,GRES/gpu=20
         ),
         (facts(slurm=slurm(config=config(MinJobAge="2 sec"))), "job_memory", "note", "MinJobAge is 2 s"),
         (facts(slurm=slurm(config=config(MessageTimeout="100 sec"))), "timeouts", "note", "100 s"),
-        (facts(slurm=slurm(config=config(KillWait="2 sec"))), "kill_wait", "warning", "KillWait is 2 s"),
+        (
+            facts(slurm=slurm(config=config(KillWait="2 sec"))),
+            "kill_wait",
+            "warning",
+            "Slurm kills processes 2 s after TERM",
+        ),
         (facts(slurm=slurm(config=config(JobRequeue="0"))), "requeue", "note", "JobRequeue is 0"),
         (facts(slurm=slurm(config=config(RequeueExit="1-5"))), "requeue", "warning", "RequeueExit is 1-5"),
         (facts(slurm=slurm(config=config(PreemptType="preempt/none"))), "preemption", "ok", "no preemption"),

@@ -108,8 +108,8 @@ def test_an_error_of_the_function_comes_back_with_its_traceback(user: User) -> N
     )
     assert "LookupError: there is no 1" in found["1"] and 'beside.py", line 2, in deep' in found["1"]
     assert found["1"] == found["result"] and not found["1"].endswith("exit code 1: LookupError: there is no 1")
-    assert "allowed: a number, or a dict in which 'loss' is one" in found["0"]
-    assert found["2"].endswith(nothing := "finished without reporting a usable loss, the searcher's metric")
+    assert "must return a number, or a dict in which 'loss' is one" in found["0"]
+    assert found["2"].endswith(nothing := "finished without reporting loss, the searcher's metric, as a number")
     assert found["reasons"][2] == nothing
     assert found["best"].startswith("experiment 1: no trial has a loss that is a number\ntrial ")
     assert found["own"] == {"loss": 0.5}
@@ -210,7 +210,10 @@ def test_what_cannot_be_swept_is_refused_before_anything_is_sent(user: User) -> 
     )
     assert told[0].startswith("ContextError: ") and "cannot pickle" in told[0]
     assert told[1].startswith("ValueError: space['x']: ") and told[3].startswith("TypeError")
-    assert told[2].startswith("ConfigError: dethpc.sweep: searcher: found 'grit'") and "did you mean 'grid'" in told[2]
+    assert (
+        told[2].startswith("ConfigError: dethpc.sweep: searcher: 'grit' is not one of")
+        and "did you mean 'grid'" in told[2]
+    )
     assert "helper.py cannot be read" in told[4]
     assert user.api("GET", "/api/v1/experiments")["experiments"] == []
 

@@ -13,7 +13,6 @@ from dethpc.config.dialects.edit import Edit
 from dethpc.config.dialects.steps import PERIODS
 from dethpc.config.dialects.units import Unknown, convert, split, whole
 from dethpc.config.searcher import Searcher
-from dethpc.config.wording import show
 from dethpc.errors import Problem
 
 
@@ -66,7 +65,7 @@ def _in_one_unit(data: Mapping[str, Any], unit: str, budget: Any, edits: list[Ed
             known[1], known[0], unit, data.get("records_per_epoch"), hparams if isinstance(hparams, Mapping) else {}
         )
     except Unknown as missing:
-        words = f"a length in {unit}, as max_length has, or {missing.field} (found {missing.found}) to convert it"
-        return [Problem(path, show(known[0]), words)]
+        message = f"is in {known[0]}, and max_length is in {unit}: they can be compared only in one unit"
+        return [Problem(path, message, f"give both in {unit}, or set {missing.field} to a number")]
     edits.append(Edit(path, dict(budget), {"budget": {unit: max(1, int(count))}}, f"{unit}, as max_length has"))
     return []

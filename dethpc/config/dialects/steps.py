@@ -46,7 +46,7 @@ def translate(data: Mapping[str, Any]) -> tuple[list[Edit], list[Problem]]:
     def count(value: Any, path: Path, least: int) -> int:
         number = whole(value)
         if number is None or number < least:
-            problems.append(Problem(path, show(value), f"a whole number >= {least} (of steps)"))
+            problems.append(Problem.of_value(path, show(value), f"a whole number >= {least} (of steps)"))
             return max(1, least)
         return number
 
@@ -55,9 +55,9 @@ def translate(data: Mapping[str, Any]) -> tuple[list[Edit], list[Problem]]:
         path: Path = ("batches_per_step",)
         number = whole(data["batches_per_step"])
         if number is None or number < 1:
-            problems.append(Problem(path, show(data["batches_per_step"]), "a whole number >= 1 (of batches)"))
+            problems.append(Problem.of_value(path, show(data["batches_per_step"]), "a whole number >= 1 (of batches)"))
         elif data.get("scheduling_unit") is not None:
-            problems.append(Problem(path, "both", "either scheduling_unit or batches_per_step, its older name"))
+            problems.append(Problem(path, "set scheduling_unit or batches_per_step, its older name, not both"))
         else:
             size = number
             edits.append(Edit(path, number, {"scheduling_unit": number}, "its name today"))
@@ -73,7 +73,7 @@ def translate(data: Mapping[str, Any]) -> tuple[list[Edit], list[Problem]]:
         path = ("searcher", old)
         other = taken.get(new) or (new if searcher.get(new) is not None else None)
         if other is not None:
-            problems.append(Problem(path, "both", f"either {other} or {old}"))
+            problems.append(Problem(path, f"set {other} or {old}, not both"))
             continue
         taken[new] = old
         steps = count(value, path, 1)
@@ -93,7 +93,7 @@ def _demanded(data: Mapping[str, Any], searcher: Mapping[str, Any], said: set[Pa
     """What this generation did not do without, and later ones do: a length of training, and constants where nothing is searched."""
     path: Path = ("searcher", "max_steps")
     if searcher.get("name") in TRAINED_WHOLE and path not in said and not {"max_steps", "max_length"} & searcher.keys():
-        yield Problem(path, "nothing", "a whole number >= 1 (of steps)")
+        yield Problem(path, "required field is missing (a number of steps)")
     if searcher.get("name") == "single":
         yield from _ranges(data.get("hyperparameters"), ("hyperparameters",))
 
@@ -101,7 +101,9 @@ def _demanded(data: Mapping[str, Any], searcher: Mapping[str, Any], said: set[Pa
 def _ranges(value: Any, path: Path) -> Iterator[Problem]:
     for name, inner in value.items() if isinstance(value, Mapping) else ():
         if isinstance(inner, Mapping) and inner.get("type") in RANGES:
-            allowed = "a constant: the single searcher searches nothing where lengths are in steps"
-            yield Problem((*path, str(name)), f"a range ({inner['type']})", allowed)
+            message = (
+                f"the single searcher tries no range ({inner['type']}) where lengths are in steps; write a constant"
+            )
+            yield Problem((*path, str(name)), message)
         else:
             yield from _ranges(inner, (*path, str(name)))

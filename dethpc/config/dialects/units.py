@@ -17,10 +17,9 @@ from dethpc.domain.trial_config import UNITS
 class Unknown(Exception):
     """Two units cannot be compared. ``field``: the dotted name of what the configuration would have to say."""
 
-    def __init__(self, field: str, found: str = "nothing") -> None:
+    def __init__(self, field: str) -> None:
         super().__init__(f"{field} is not known")
         self.field = field
-        self.found = found
 
 
 def split(length: Any) -> tuple[str, int] | None:
@@ -50,7 +49,7 @@ def records(unit: str, records_per_epoch: Any, hparams: Mapping[str, Any]) -> in
     size = hparams.get("global_batch_size")
     if isinstance(size, Mapping):
         if size.get("type") != "const":
-            raise Unknown("hyperparameters.global_batch_size", "a range")
+            raise Unknown("hyperparameters.global_batch_size")
         size = size.get("val")
     number = whole(size)
     if not number or number < 1:

@@ -14,7 +14,7 @@ def check(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
     wait = slurm.number("KillWait")
     if wait is not None and wait < SHORT:
         yield warning(
-            f"KillWait is {wait} s: processes get KILL so soon after TERM",
+            f"Slurm kills processes {wait} s after TERM (KillWait)",
             "asks for checkpoints before Slurm's own end (pause, time limit); a killed job may lose the last lines of its log",
             "KillWait=30 in slurm.conf, which is Slurm's default",
         )

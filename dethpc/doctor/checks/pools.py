@@ -42,7 +42,7 @@ def check(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
             )
     if not facts.site.pools:
         yield note(
-            "no pools are configured", "takes each partition for a pool", "a site configuration: see site-configs/"
+            "no pools are configured", "treats each partition as a pool", "a site configuration: see site-configs/"
         )
 
 

@@ -8,6 +8,7 @@ from dethpc.config.site import PoolConfig
 from dethpc.doctor.facts import Facts, Slurm
 from dethpc.doctor.finding import Finding, error, ok
 from dethpc.domain.memory import megabytes
+from dethpc.domain.resource_request import count
 from dethpc.scheduler.slurm.pools import NodeRow
 
 
@@ -23,13 +24,15 @@ def check(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
         if not any(_fits(row, pool, gpus, cores, memory) for row in members):
             best = max(members, key=lambda row: (sum(row.gpus.values()), row.cpus))
             yield error(
-                f"pool {name}: no node has {', '.join(wanted)}, which {per_node} slot{'s' if per_node > 1 else ''} of a node ask; "
+                f"pool {name}: no node has {', '.join(wanted)} for {count(per_node, 'slot')}; "
                 f"{best.node} has {sum(best.gpus.values())} GPUs, {best.cpus} cores, {best.memory_mb} MB",
                 "a trial that takes whole nodes could never start",
                 "slots_per_node, cpus_per_slot or mem_per_slot of the pool",
             )
         else:
-            yield ok(f"pool {name}: {', '.join(wanted)} for {per_node} slot{'s' if per_node > 1 else ''} fit on a node")
+            yield ok(
+                f"pool {name}: {count(per_node, 'slot')} ({', '.join(wanted)}) fit{'s' if per_node == 1 else ''} on a node"
+            )
 
 
 def _fits(row: NodeRow, pool: PoolConfig, gpus: int, cores: int, memory: int) -> bool:
