@@ -100,6 +100,7 @@ _LAUNCHING = re.compile(
 _OF_A_SHELL = frozenset("|&;<>()$`*?[#~!{\n")
 _REFERENCE = re.compile(r"\{(?:(?P<all>hparams\.\.\.)|(?P<name>[^{}\s]+))\}")
 """What ``filled`` may replace."""
+_ARGUMENT = re.compile(r"(?:^|(?<=[\s=]))\{([A-Za-z_]\w*(?:\.\w+)*)\}(?=\s|$)")
 
 
 def _plain_words(entrypoint: Union[str, Sequence[str]]) -> List[str]:
@@ -173,6 +174,13 @@ def unset_variables(entrypoint: object, known: Container[str]) -> List[str]:
             quote = "" if quote else char
         at += 2 if char == "\\" and quote != "'" else 1
     return found
+
+
+def unknown_references(entrypoint: Union[str, Sequence[str]], hparams: Mapping[str, Any]) -> List[str]:
+    """What ``filled`` leaves as it is typed though it stands where an argument does, alone or after ``=``: scripts have braces of
+    their own elsewhere. ``hparams`` are values or ranges; where there are none, nobody refers to one."""
+    text, names = entrypoint if isinstance(entrypoint, str) else " ".join(entrypoint), _by_path(hparams)
+    return [name for name in _ARGUMENT.findall(text) if name not in names] if names else []
 
 
 def filled(entrypoint: Union[str, Sequence[str]], hparams: Mapping[str, Any]) -> Union[str, List[str]]:

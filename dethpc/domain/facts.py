@@ -209,6 +209,10 @@ class NodeHealth:
         return self.excluded_since is not None and (self.excluded_until is None or at < self.excluded_until)
 
 
+EVERYTHING = "**/*"
+"""The glob that takes a checkpoint whole."""
+
+
 @dataclass(slots=True)
 class Checkpoint:
     """A published checkpoint."""
@@ -232,6 +236,14 @@ class Checkpoint:
 
     def __post_init__(self) -> None:
         self.size = sum(self.resources.values())
+
+    @property
+    def decided(self) -> CheckpointState:
+        """The state that it comes to. It has it once a task has removed the files that are ``removing``; nobody starts from it, or
+        counts on its files, from the wish on."""
+        if not self.removing or self.state is CheckpointState.DELETED:
+            return self.state
+        return CheckpointState.DELETED if self.removing == EVERYTHING else CheckpointState.PARTIALLY_DELETED
 
 
 @dataclass(slots=True)

@@ -43,6 +43,10 @@ STORAGE_AWAY = "STORAGE_AWAY: "
 """How the reason of an early exit begins that is no fault of the training: its checkpoint storage does not answer."""
 
 
+WOULD_FAIL_AGAIN = "WOULD_FAIL_AGAIN: "
+"""How the reason of an early exit begins after which the training would only fail in the same way again."""
+
+
 class Report(NamedTuple):
     """``seq`` counts from 1 within the attempt; ``at`` is in seconds since the epoch; ``data`` holds the kind's own fields.
 

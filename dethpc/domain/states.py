@@ -49,6 +49,13 @@ _ENDS = {
 }
 
 
+def shown_as(state: State, running: bool) -> str:
+    """What an experiment or a trial is called: one that is ACTIVE is RUNNING while one of its runs runs, else QUEUED."""
+    if state is State.ACTIVE:
+        return "RUNNING" if running else "QUEUED"
+    return str(state.value)
+
+
 class TaskKind(str, Enum):
     """What a task is for."""
 

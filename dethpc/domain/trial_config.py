@@ -65,6 +65,11 @@ class SearcherConfig(NamedTuple):
         )
 
     @property
+    def stops_trials(self) -> bool:
+        """Whether the search ends trials by what they validate."""
+        return self.name not in ("single", "random", "grid")
+
+    @property
     def full_length(self) -> Optional[int]:
         """How many ``unit`` a whole trial trains; None: only the training code knows."""
         if self.max_length is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import replace
 
 from dethpc.config.searcher import PBT, WarmStart
 from dethpc.domain.facts import Attempt, Checkpoint, Row, Trial
@@ -11,7 +12,6 @@ from dethpc.domain.states import CheckpointState
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
 from dethpc.engine.jobs import ExperimentState
-from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
 from dethpc.errors import Refused
 
@@ -45,7 +45,7 @@ def lost(state: ClusterState, trial: Trial) -> int:
 
 def change(state: ClusterState, event: events.ChangeCheckpoints) -> Decision:
     """Raises Refused when a checkpoint shall go that somebody needs."""
-    gone = {c.uuid for c in event.checkpoints if c.state is not CheckpointState.COMPLETED}
+    gone = {c.uuid for c in event.checkpoints if c.decided is not CheckpointState.COMPLETED}
     refuse_needed(state, gone, event.needed)
     rows: list[Row] = list(event.checkpoints)
     return Decision(rows)
@@ -122,7 +122,7 @@ def damaged(
     The rows, as there; and what the trial goes on from now, in words: "" where that is no other than before.
     """
     checkpoint = known.get(uuid)
-    if checkpoint is None or checkpoint.state is CheckpointState.DELETED:
+    if checkpoint is None or checkpoint.decided is CheckpointState.DELETED:
         return [], ""
     changed = replace(checkpoint, state=CheckpointState.ERROR, reason=why)
     if trial.latest_checkpoint != uuid:
@@ -150,7 +150,7 @@ def source_damaged(state: ClusterState, event: events.SourceDamaged) -> Decision
     copies = [] if owner is None else _copies(state, owner, checkpoint, event.others)
     if owner is not None and checkpoint.uuid in known:
         return Decision([*damaged(state, owner, known, checkpoint.uuid, event.why)[0], *copies])
-    if checkpoint.state is CheckpointState.DELETED:
+    if checkpoint.decided is CheckpointState.DELETED:
         return Decision(copies)
     return Decision([replace(checkpoint, state=CheckpointState.ERROR, reason=event.why), *copies])
 
@@ -181,7 +181,7 @@ def left(attempts: Iterable[Attempt], known: Iterable[Checkpoint]) -> list[Check
     """
     void = {(a.run_id, a.number): a.void_after for a in attempts if a.void_after is not None}
     found = [
-        c for c in known if c.state is CheckpointState.COMPLETED and c.seq <= void.get((c.run_id, c.attempt), c.seq)
+        c for c in known if c.decided is CheckpointState.COMPLETED and c.seq <= void.get((c.run_id, c.attempt), c.seq)
     ]
     return sorted(found, key=lambda c: c.reported_at, reverse=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from dethpc.config.experiment import ExperimentConfig
@@ -18,7 +19,6 @@ from dethpc.engine.decision import Decision
 from dethpc.engine.first_trial import freed
 from dethpc.engine.fold import in_order
 from dethpc.engine.jobs import ExperimentState, exit_of
-from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
 from dethpc.engine.stop import trial_task
 from dethpc.errors import Refused
@@ -67,12 +67,15 @@ def go_on(state: ClusterState, event: events.GoOn) -> Decision:
     name = experiment.config.searcher.name
     if name not in WHOLE:
         raise Refused(
-            f"experiment {row.id} cannot go on: Unsupported searcher type provided: '{name}'; allowed: {', '.join(WHOLE)}. How its "
-            "trials ended is part of its decisions: fork it, or create an experiment with searcher.source_trial_id"
+            f"experiment {row.id} cannot go on: Unsupported searcher type provided: '{name}' (only {', '.join(WHOLE)} can). How "
+            f"its trials ended is part of its decisions: det experiment fork {row.id}, or of one trial det trial continue ID"
         )
     chosen = [trial for trial in experiment.trials if name == "single" or _incomplete(trial)]
     if not chosen:
-        raise Refused(f"experiment {row.id}: experiment has been completed, cannot continue this experiment; fork it")
+        raise Refused(
+            f"experiment {row.id} is complete; to train again: det experiment fork {row.id} "
+            "(experiment has been completed, cannot continue this experiment)"
+        )
     _refuse_trials_without_source(experiment, event.gone)
     decision = Decision([_opened(experiment, event, whole=len(chosen) == len(experiment.trials))])
     histories = _histories(event.past)

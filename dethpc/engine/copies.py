@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Run, SearchNote, Task, Trial
@@ -13,7 +13,6 @@ from dethpc.domain.states import AttemptState, End, RunState, State
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
 from dethpc.engine.fold import in_order
-from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
 
 NO_TOKEN = ""

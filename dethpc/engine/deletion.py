@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dethpc.domain.facts import Row, Task
-from dethpc.domain.states import State, TaskKind
+from dethpc.domain.states import RunState, State, TaskKind, shown_as
 from dethpc.engine import events
 from dethpc.engine.checkpoints import refuse_needed
 from dethpc.engine.decision import Decision
-from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
 from dethpc.errors import Refused
 
@@ -23,7 +24,9 @@ def begin(state: ClusterState, event: events.Delete) -> Decision:
     if row.state.stopping:
         raise Refused(f"experiment {row.id} is {row.state.value}: delete it once its jobs have ended")
     if not row.state.terminal:
-        raise Refused(f"experiment {row.id} is {row.state.value}; kill it before you delete it")
+        runs = [run for run in state.runs.values() if run.experiment_id == row.id]
+        name = shown_as(row.state, any(run.state is RunState.RUNNING for run in runs))
+        raise Refused(f"experiment {row.id} is {name}; end it before you delete it: det experiment kill {row.id}")
     refuse_needed(state, event.checkpoints, event.needed)
     task = Task(
         id=event.task_id,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Run
 from dethpc.domain.ports import JobRecord, JobState
-from dethpc.domain.reports import STORAGE_AWAY
+from dethpc.domain.reports import STORAGE_AWAY, WOULD_FAIL_AGAIN
 from dethpc.domain.states import End, Intent
 from dethpc.domain.stopping import StopReason
 
@@ -42,6 +42,7 @@ class Verdict(NamedTuple):
     exit_code: int | None
     permanent: bool = False  # it would end the same way again
     tries: int = MAX_LOST  # of runs in a row that end without training, this one included
+    at: float = 0.0  # when it ended; ``classify`` leaves it open
 
 
 def conclusive(intent: Intent, report: EndReport | None) -> bool:
@@ -56,6 +57,15 @@ def conclusive(intent: Intent, report: EndReport | None) -> bool:
     # A process that was killed may have met the memory limit, which only the scheduler knows.
     killed = report.signal == 9 or report.exit_code in (None, 137)
     return not report.stop_reason and not killed
+
+
+def ended_at(begun: float, report: EndReport | None, record: JobRecord | None, now: float) -> float:
+    """When what had ``begun`` by then ended: as its own node says, else the scheduler, else ``now``, when the master learns of it.
+    That may be much later, where no master ran. Their clocks may differ: nothing ends after now, nor before it began."""
+    by_node = None if report is None else report.at
+    by_scheduler = None if record is None else record.ended_at
+    at = next((at for at in (by_node, by_scheduler) if at is not None), now)
+    return max(begun, min(at, now))
 
 
 @dataclass(frozen=True)
@@ -168,9 +178,16 @@ RULES = (
         lambda e: Verdict(End.STORAGE_AWAY, e.early_exit[len(STORAGE_AWAY) :], e.code),
     ),
     Rule(
+        "would fail again",
+        lambda e: e.reported and e.early_exit.startswith(WOULD_FAIL_AGAIN),
+        lambda e: Verdict(
+            End.USER_ERROR, f"{_failure(e)} (it would fail again, so it was not restarted)", e.code, permanent=True
+        ),
+    ),
+    Rule(
         "failed by itself",
         lambda e: e.reported,
-        lambda e: Verdict(End.USER_ERROR, e.report.message or f"exit code {e.code}", e.code),
+        lambda e: Verdict(End.USER_ERROR, _failure(e), e.code),
     ),
     Rule(
         "stopped without a report",
@@ -231,6 +248,10 @@ def classify(
         run, report, record, early_exit=early_exit, requeued=requeued, log_tail=log_tail, asked=asked
     )
     return rule.verdict(evidence)
+
+
+def _failure(evidence: Evidence) -> str:
+    return evidence.report.message or f"exit code {evidence.code}"
 
 
 def _before_training(record: JobRecord | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from dethpc.domain.facts import Experiment, Run, Task
 from dethpc.domain.ids import task_id
@@ -13,7 +14,6 @@ from dethpc.engine.changes import UNSET
 from dethpc.engine.decision import Decision
 from dethpc.engine.first_trial import freed
 from dethpc.engine.jobs import ExperimentState, waits_for_searcher
-from dethpc.engine.replace import replace
 from dethpc.engine.search import act, new_trial
 from dethpc.engine.state import ClusterState
 from dethpc.engine.stop import end_trial, stop_run, trial_task
@@ -217,9 +217,9 @@ def allowed(
     if weight is not None and kind != "fair_share":
         raise Refused(f"pool {row.pool} has the {kind} scheduler, which ignores weights{_INSTEAD[kind]}")
     if priority is not None and not 1 <= priority <= 99:
-        raise Refused(f"priority {priority} is invalid; allowed: 1 (first) to 99 (last)")
+        raise Refused(f"priority {priority} is invalid: it must be from 1 (first) to 99 (last)")
     if weight is not None and not 0 < weight < math.inf:
-        raise Refused(f"weight {weight} is invalid; allowed: numbers above 0")
+        raise Refused(f"weight {weight} is invalid: it must be a number above 0")
 
 
 _INSTEAD = {"priority": "; set a priority", "fair_share": "; set a weight", "fifo": ""}

@@ -1,4 +1,4 @@
-"""While a search's first trial fails before anything was reported, the others wait: they would most likely fail alike.
+"""Holds back a search's other trials while its first one fails before any report: they would most likely fail the same way.
 
 The wish is part of the first trial's row. It ends with the first report of any trial, with the first trial itself, or when the
 owner activates the experiment; then it is not made again.
@@ -7,6 +7,7 @@ owner activates the experiment; then it is not made again.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from dethpc.domain.facts import Trial
 from dethpc.domain.reports import Report, ReportKind
@@ -14,7 +15,6 @@ from dethpc.domain.states import State
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
 from dethpc.engine.jobs import ExperimentState, holds_others
-from dethpc.engine.replace import replace
 
 
 def held_by(experiment: ExperimentState, trial: Trial) -> Trial:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from dethpc.domain import facts
@@ -10,7 +11,6 @@ from dethpc.domain.facts import Attempt, Row, Run, SearchNote, Task, Trial
 from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import State
 from dethpc.engine.pools import Rules
-from dethpc.engine.replace import replace
 from dethpc.engine.state import BadNodePolicy, BuildSearcher, ClusterState
 
 

@@ -1,26 +1,23 @@
 """Which checkpoints of an experiment that has ended its policy keeps, and what becomes of the others.
 
-Deleting is a wish in a row: the checkpoint counts as deleted from the commit on, and ``removing`` says which of its files a task of
-kind CHECKPOINT_GC has yet to remove.
+Deleting is a wish in a row: ``removing`` says which of its files a task of kind CHECKPOINT_GC has yet to remove. From the commit on
+nobody starts from the checkpoint (``Checkpoint.decided``); its state and its resources change when the task has removed the files.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
 
-from dethpc.domain.facts import Checkpoint, Row
+from dethpc.domain.facts import EVERYTHING, Checkpoint, Row
 from dethpc.domain.states import CheckpointState
 from dethpc.engine import events
 from dethpc.engine.checkpoints import needed, no_longer_waits
 from dethpc.engine.decision import Decision
-from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
-
-EVERYTHING = "**/*"
-"""The glob that takes a checkpoint whole."""
 
 
 class Policy(NamedTuple):
@@ -77,8 +74,8 @@ def collect(state: ClusterState, event: events.CollectGarbage) -> Decision:
     if not row.collect or not row.state.terminal or experiment.open or not row.state.keeps_files:
         return Decision()
     stays = needed(state).keys() | event.needed
-    chosen = (c for c in event.checkpoints if c.uuid not in stays and c.state in HAVE_FILES)
-    why = "the checkpoint policy of its experiment does not keep it"
+    chosen = (c for c in event.checkpoints if c.uuid not in stays and c.decided in HAVE_FILES)
+    why = "not among those that save_experiment_best, save_trial_best and save_trial_latest keep"
     rows: list[Row] = [replace(without(checkpoint, {}, [EVERYTHING]), reason=why) for checkpoint in chosen]
     if event.last:
         rows.append(replace(row, collect=False))
@@ -89,16 +86,29 @@ HAVE_FILES = (CheckpointState.COMPLETED, CheckpointState.PARTIALLY_DELETED)
 """What a policy decides about. One that is damaged stays until somebody has looked at it: its storage may come back."""
 
 
-def without(checkpoint: Checkpoint, left: dict[str, int], globs: Iterable[str]) -> Checkpoint:
-    """The checkpoint when a task is to remove the files that match, which leaves these."""
+def without(checkpoint: Checkpoint, left: dict[str, int], globs: Collection[str]) -> Checkpoint:
+    """The checkpoint when a task is to remove the files that match, which leaves these; without ``globs``, when the others are gone
+    already."""
+    if not globs:
+        return _of_files(checkpoint, left)
+    if left and set(left) >= set(checkpoint.resources):
+        return checkpoint  # none of its files matches
+    removing = list(dict.fromkeys([*checkpoint.removing.splitlines(), *globs]))
+    whole = not left or EVERYTHING in removing
+    row = no_longer_waits(checkpoint) if whole else checkpoint
+    return replace(row, removing=EVERYTHING if whole else "\n".join(removing))
+
+
+def _of_files(checkpoint: Checkpoint, left: dict[str, int]) -> Checkpoint:
+    """The checkpoint when these are its files."""
+    if checkpoint.state is CheckpointState.DELETED or not left:
+        return replace(no_longer_waits(checkpoint), resources={}, state=CheckpointState.DELETED)
     kept = checkpoint.state in (CheckpointState.COMPLETED, CheckpointState.ERROR)
-    partly = checkpoint.state if kept and set(left) >= set(checkpoint.resources) else CheckpointState.PARTIALLY_DELETED
-    removing = dict.fromkeys([*checkpoint.removing.splitlines(), *globs])
+    all_there = set(left) >= set(checkpoint.resources)
     return replace(
-        checkpoint if left else no_longer_waits(checkpoint),
+        checkpoint,
         resources=left,
-        state=partly if left else CheckpointState.DELETED,
-        removing=EVERYTHING if EVERYTHING in removing else "\n".join(removing),
+        state=checkpoint.state if kept and all_there else CheckpointState.PARTIALLY_DELETED,
     )
 
 
@@ -113,7 +123,7 @@ def removed(state: ClusterState, event: events.FilesRemoved) -> Decision:
         row = replace(checkpoint, removing=removing)
         if why := event.refused.get(row.uuid):
             row = replace(row, reason=f"its files were left in place: {why}"[:500])
-        elif row.state is CheckpointState.PARTIALLY_DELETED and not removing:
-            row = replace(row, resources=left, state=row.state if left else CheckpointState.DELETED)
+            left = {} if checkpoint.decided is CheckpointState.DELETED else checkpoint.resources
+        row = _of_files(row, left)
         rows.append(row)
     return Decision(rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from dethpc.config.experiment import ExperimentConfig
@@ -13,7 +13,6 @@ from dethpc.domain.ids import run_id, task_id
 from dethpc.domain.states import RunState, State
 from dethpc.engine.pools import Kind
 from dethpc.engine.queue_index import Place, QueueKey, key
-from dethpc.engine.replace import replace
 from dethpc.searcher.base import Exit, Searcher
 
 

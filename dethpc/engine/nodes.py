@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Attempt, NodeHealth, Run
@@ -17,7 +18,6 @@ from dethpc.domain.states import End, RunState
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
 from dethpc.engine.ends import Verdict
-from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
 from dethpc.engine.stop import stop_run
 

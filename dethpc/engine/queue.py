@@ -12,6 +12,7 @@ holds a job there, so that a hold is always a person's.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from dethpc.domain.facts import PoolState, Row, Run
 from dethpc.domain.states import Intent
@@ -21,7 +22,6 @@ from dethpc.engine.jobs import RunPlace
 from dethpc.engine.nice import assign, in_the_way
 from dethpc.engine.pools import Free
 from dethpc.engine.queue_index import QueueKey
-from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
 from dethpc.engine.turns import aside, in_order, shares, stands_aside, turns
 

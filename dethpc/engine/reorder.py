@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Union
 
 from dethpc.config.experiment import ExperimentConfig
@@ -11,7 +12,6 @@ from dethpc.engine import events
 from dethpc.engine.decision import Decision
 from dethpc.engine.experiments import allowed
 from dethpc.engine.queue_index import key
-from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
 from dethpc.engine.stop import kill_run
 from dethpc.errors import NotFound, Refused

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -11,16 +12,15 @@ from dethpc.config.dialects.units import trained
 from dethpc.config.ranking import unranked
 from dethpc.config.searcher import Method
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Trial
-from dethpc.domain.reports import STORAGE_AWAY, Report, ReportKind
+from dethpc.domain.reports import STORAGE_AWAY, WOULD_FAIL_AGAIN, Report, ReportKind
 from dethpc.domain.states import CheckpointState
-from dethpc.engine import checkpoints, events, written_out
+from dethpc.engine import checkpoints, events
 from dethpc.engine.decision import Decision
 from dethpc.engine.ends import CHECKPOINT_DAMAGED, SOURCE_DAMAGED
 from dethpc.engine.jobs import ExperimentState
-from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
 
-_OVERCOME = (CHECKPOINT_DAMAGED, SOURCE_DAMAGED, STORAGE_AWAY)
+_OVERCOME = (CHECKPOINT_DAMAGED, SOURCE_DAMAGED, STORAGE_AWAY, WOULD_FAIL_AGAIN)
 """How the reasons of an early exit begin that are none any more when the training goes on all the same."""
 
 
@@ -73,7 +73,7 @@ def _measured(trial: Trial, attempt: Attempt, reports: Iterable[Report], decisio
     early_exit = "" if trial.early_exit.startswith(_OVERCOME) else trial.early_exit
     if steps == trial.steps_completed and early_exit == trial.early_exit:
         return trial
-    return written_out.measured(trial, steps, early_exit)
+    return replace(trial, steps_completed=steps, early_exit=early_exit)
 
 
 def _validation(
@@ -118,10 +118,10 @@ def _with_warning(experiment: ExperimentState, trial: Trial, words: str, decisio
 def _with_value(trial: Trial, searcher: Method, value: float, steps: int) -> Trial:
     if not math.isfinite(value):
         return trial
-    best, smaller = trial.best_validation, searcher.smaller_is_better
-    if best is None or (value < best if smaller else value > best):
-        return written_out.validated(trial, value, value, steps)
-    return written_out.validated(trial, value, best, trial.best_validation_steps)
+    best, best_steps = trial.best_validation, trial.best_validation_steps
+    if best is None or (value < best if searcher.smaller_is_better else value > best):
+        best, best_steps = value, steps
+    return replace(trial, latest_validation=value, best_validation=best, best_validation_steps=best_steps)
 
 
 def _searcher_op(

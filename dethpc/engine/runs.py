@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from dethpc.domain.facts import Attempt, Row, Run
 from dethpc.domain.ports import SUSPENDED, JobState
@@ -10,15 +11,13 @@ from dethpc.domain.reports import NAMES_ONE, Report, fault
 from dethpc.domain.states import AttemptState, End, Intent, RunState
 from dethpc.engine import checkpoints, events, nodes
 from dethpc.engine.decision import Decision
-from dethpc.engine.ends import classify
+from dethpc.engine.ends import classify, ended_at
 from dethpc.engine.marks import marks
-from dethpc.engine.replace import replace
 from dethpc.engine.reports import metric_of
 from dethpc.engine.state import ClusterState
 from dethpc.engine.stop import kill_run
 from dethpc.engine.tasks import TaskRun
 from dethpc.engine.trials import TrialRun, rested
-from dethpc.engine.written_out import told
 
 PREEMPTION_TIMEOUT = 3600.0
 """Seconds a run has to save its checkpoint after it is asked to stop, unless the config says otherwise."""
@@ -132,7 +131,7 @@ def reported(state: ClusterState, event: events.Reported) -> Decision:
     if event.others:
         sound = [report for report in sound if not _takes_over(report, event.others)]
     decision = _owned(state, run).reported(attempt, sound)
-    decision.rows.append(told(attempt, seq, offset, **marks(attempt, sound)))
+    decision.rows.append(replace(attempt, applied_seq=seq, applied_offset=offset, **marks(attempt, sound)))
     return decision
 
 
@@ -190,12 +189,14 @@ def ended(state: ClusterState, event: events.AttemptEnded) -> Decision:
     if event.missing:
         verdict = verdict._replace(reason="; ".join(filter(None, [verdict.reason, _incomplete(event.missing)])))
     attempt = state.attempt(event.run_id, event.attempt)
+    begun = run.created_at if attempt is None else attempt.started_at
+    verdict = verdict._replace(at=ended_at(begun, event.report, event.record, event.at))
     if attempt is not None and attempt.state is AttemptState.RUNNING:
         decision.rows.append(
-            replace(attempt, state=AttemptState.ENDED, ended_at=event.at, end=verdict.end, reason=verdict.reason)
+            replace(attempt, state=AttemptState.ENDED, ended_at=verdict.at, end=verdict.end, reason=verdict.reason)
         )
         if state.rules_of(run.pool).kind == "fair_share":
-            seconds = max(0.0, event.at - attempt.started_at)
+            seconds = verdict.at - attempt.started_at
             decision.then.append(events.Served(state.job_of(run).id, run.slots * seconds, event.at))
     decision.rows += nodes.judged(state, run, attempt, verdict, event)
     decision.rows += checkpoints.never_arrived(state, state.tasks[run.task_id].trial_id, run.id)
@@ -210,7 +211,7 @@ def ended(state: ClusterState, event: events.AttemptEnded) -> Decision:
         replace(
             run,
             state=RunState.ENDED,
-            ended_at=event.at,
+            ended_at=verdict.at,
             end=verdict.end,
             reason=verdict.reason,
             exit_code=verdict.exit_code,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 
 from typing_extensions import assert_never
@@ -15,7 +16,6 @@ from dethpc.domain.states import State
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
 from dethpc.engine.jobs import ExperimentState, holds_others, waits_for_searcher
-from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
 from dethpc.engine.stop import end_trial, stop_run, trial_task
 from dethpc.errors import Refused
@@ -115,8 +115,13 @@ def trial_closed(state: ClusterState, event: events.TrialClosed) -> Decision:
         left = (experiment.trials[index] for index in experiment.open)
         decision.rows.append(replace(paused_with(row, left), progress=experiment.searcher.progress))
     elif not row.state.terminal:
-        decision.rows.append(_ended(experiment, event.at))
+        decision.rows.append(_ended(experiment, _last_end(experiment, event.at)))
     return decision
+
+
+def _last_end(experiment: ExperimentState, at: float) -> float:
+    """When the last of its trials ended, all of which have: earlier than ``at`` where nobody noticed."""
+    return min(at, max((trial.ended_at or 0.0 for trial in experiment.trials), default=at))
 
 
 def _search_failed(experiment: ExperimentState, reason: str, at: float, how: State = State.STOPPING_ERROR) -> Decision:
@@ -158,7 +163,8 @@ def _ended(experiment: ExperimentState, at: float) -> Experiment:
         return replace(row, state=row.state.end)
     completed = sum(trial.state is State.COMPLETED for trial in experiment.trials)
     if completed:
-        return replace(row, state=State.COMPLETED, reason=_without_winner(experiment), progress=1.0)
+        reason = _without_winner(experiment) or _compared_too_early(experiment)
+        return replace(row, state=State.COMPLETED, reason=reason, progress=1.0)
     if all(trial.state is State.CANCELED for trial in experiment.trials):
         return replace(row, state=State.CANCELED, reason="every trial was killed")
     last = next((t.reason for t in reversed(experiment.trials) if t.state is State.ERROR), "")
@@ -170,8 +176,15 @@ def _without_winner(experiment: ExperimentState) -> str:
     if not experiment.row.kind.submitted or any(trial.best_validation is not None for trial in experiment.trials):
         return ""
     metric = experiment.config.searcher.metric
-    whose = "its trial" if len(experiment.trials) == 1 else f"any of its {len(experiment.trials)} trials"
-    return f"completed, but nothing ranks {whose}: no usable {metric}, the searcher's metric, was reported"
+    return f"completed, but no trial reported {metric}, the searcher's metric, as a number, so there is no best trial"
+
+
+def _compared_too_early(experiment: ExperimentState) -> str:
+    """That no trial came to where the best was to be told, if so; other trials than completed ones may be why."""
+    if any(trial.state is not State.COMPLETED for trial in experiment.trials):
+        return ""
+    shortcoming = experiment.searcher.shortcoming
+    return f"completed, but {shortcoming}" if shortcoming else ""
 
 
 def _trained(experiment: ExperimentState) -> float:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dethpc.domain.facts import Experiment, Run, Task, Trial
 from dethpc.domain.ids import task_id
 from dethpc.domain.states import Intent, RunState, State
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
 from dethpc.engine.jobs import ExperimentState, Job, exit_of
-from dethpc.engine.replace import replace
 
 
 def trial_task(experiment: Experiment, trial: Trial) -> Task:
@@ -31,8 +32,9 @@ def trial_task(experiment: Experiment, trial: Trial) -> Task:
 def close_trial(
     experiment: ExperimentState, trial: Trial, how: State, reason: str, at: float, decision: Decision
 ) -> None:
-    """The trial ends as ``how``; it has no live run, or that has just ended."""
-    closed = replace(trial, state=how, reason=reason, ended_at=at)
+    """The trial ends as ``how``; it has no live run, or that has just ended: at the trial's ``ended_at``, where that is set, of
+    which the master learns now."""
+    closed = replace(trial, state=how, reason=reason, ended_at=at if trial.ended_at is None else trial.ended_at)
     decision.rows += [closed, trial_task(experiment.row, closed)]
     decision.then.append(events.TrialClosed(trial.id, exit_of(closed), at))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dethpc.domain.facts import Attempt, Row, Run, Task
 from dethpc.domain.reports import Report
@@ -10,7 +11,6 @@ from dethpc.domain.states import AttemptState, End, Intent, State, TaskKind
 from dethpc.engine import deletion, events
 from dethpc.engine.decision import Decision
 from dethpc.engine.ends import Verdict
-from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
 from dethpc.engine.stop import kill_run
 from dethpc.errors import NotFound, Refused
@@ -108,4 +108,4 @@ class TaskRun:
             how, reason = State.CANCELED, verdict.reason
         else:
             how, reason = State.ERROR, verdict.reason or verdict.end.value
-        return Decision(_closed(self._state, task, how, reason, event.at))
+        return Decision(_closed(self._state, task, how, reason, verdict.at))

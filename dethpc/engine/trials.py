@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import takewhile
 
@@ -17,7 +18,6 @@ from dethpc.engine.decision import Decision
 from dethpc.engine.ends import Verdict
 from dethpc.engine.jobs import ExperimentState, waits_for_searcher
 from dethpc.engine.nodes import may_heal_elsewhere
-from dethpc.engine.replace import replace
 from dethpc.engine.search import paused_with
 from dethpc.engine.state import ClusterState
 from dethpc.engine.stop import close_trial
@@ -105,7 +105,7 @@ class TrialRun:
         trial = _weighed(self._state, _noting(self._trial, event.matched), self._run, attempt, verdict)
         attempts = self._state.attempts.get(self._run.task_id, ())
         if verdict.end is End.COMPLETED and (lost := checkpoints.lost(self._state, trial)):
-            words = f"finished, but {lost} of its checkpoints never reached their storage, which was away"
+            words = f"finished, but {lost} of its checkpoints could not be saved: their storage was away"
             verdict = verdict._replace(reason="; ".join(filter(None, [words, verdict.reason])))
         _after_run(self._experiment, trial, verdict, event, _damaged(self._state, trial), attempts, decision)
         return decision
@@ -190,32 +190,24 @@ def _after_run(
 ) -> None:
     """What the end of its run, the last of its ``attempts``, means for the trial, so many of whose checkpoints are ``damaged``."""
     end, reason, at = verdict.end, verdict.reason, event.at
+    close = _closing(experiment, verdict, event, decision)
     if end is End.COMPLETED and not trial.state.stopping and _goes_on(trial):
         decision.rows.append(trial)
     elif end is End.COMPLETED:
         trial = _warned(replace(trial, reason=reason) if reason else trial, experiment)
-        _close(
-            experiment,
-            trial,
-            State.COMPLETED if not trial.state.stopping else trial.state.end,
-            trial.reason,
-            at,
-            decision,
-        )
+        close(trial, State.COMPLETED if not trial.state.stopping else trial.state.end, trial.reason)
     elif trial.state.stopping:
-        _close(experiment, trial, trial.state.end, trial.reason, at, decision)
+        close(trial, trial.state.end, trial.reason)
     elif not experiment.row.kind.submitted:
-        _close(experiment, trial, State.ERROR, reason or end.value, at, decision)  # nobody will submit it again
+        close(trial, State.ERROR, reason or end.value)  # nobody will submit it again
     elif end is End.INVALID_HP or verdict.permanent:
-        _close(experiment, trial, State.ERROR, reason, at, decision)
+        close(trial, State.ERROR, reason)
     elif end.counts_as_restart:
         _after_failure(experiment, trial, verdict, event, attempts, decision)
     elif trial.lost >= verdict.tries:
-        _close(
-            experiment, trial, State.ERROR, f"{trial.lost} runs in a row ended without training: {reason}", at, decision
-        )
+        close(trial, State.ERROR, f"{trial.lost} runs in a row ended without training: {reason}")
     elif why := _stuck(trial, verdict, damaged):
-        _close(experiment, trial, State.ERROR, why, at, decision)
+        close(trial, State.ERROR, why)
     elif end is End.CANCELLED:
         paused = replace(trial, state=State.PAUSED, reason=reason)
         others = [experiment.trials[index] for index in experiment.open if index != trial.index]
@@ -242,22 +234,26 @@ def _after_failure(
     """The trial rests and starts again, as often as it may; what fails alike before its first report would only do so again, and
     is left at that unless its owner has said a number of restarts."""
     restarts, limit = trial.restarts + 1, experiment.config.max_restarts
+    close = _closing(experiment, verdict, event, decision)
     elsewhere = any(match.action == EXCLUDE_NODE for match in event.matched) or may_heal_elsewhere(event.report)
     untrained = all(a.first_at is None for a in attempts) and not elsewhere
     if against := against_retrying(event.matched):
         words = f"{verdict.reason} ({NO_RETRY}: {against.words})"
-        _close(experiment, trial, State.ERROR, words, event.at, decision)
+        close(trial, State.ERROR, words)
     elif (
         1 < restarts <= limit  # the failures before it was continued do not count
         and untrained
         and _failed_alike(attempts, verdict)
         and not _says_restarts(experiment.row.original_config)
     ):
-        words = f"{verdict.reason} (twice before its first report, so it is not restarted; max_restarts in the configuration would)"
-        _close(experiment, trial, State.ERROR, words, event.at, decision)
+        words = (
+            f"{verdict.reason} (failed twice in the same way before reporting anything, so it was not restarted again; "
+            "setting max_restarts restarts it as often)"
+        )
+        close(trial, State.ERROR, words)
     elif restarts > limit:
         words = f"{verdict.reason} (after {limit} restarts)"
-        _close(experiment, replace(trial, restarts=limit), State.ERROR, words, event.at, decision)
+        close(replace(trial, restarts=limit), State.ERROR, words)
     else:
         trial = _resting(replace(trial, restarts=restarts, early_exit=""), restarts, event)
         trial = replace(trial, reason=f"restarted: {verdict.reason}")
@@ -305,12 +301,23 @@ def _warned(trial: Trial, experiment: ExperimentState) -> Trial:
         or not experiment.row.kind.submitted
     ):
         return trial
-    return replace(trial, reason=f"finished without reporting a usable {searcher.metric}, the searcher's metric")
+    return replace(trial, reason=f"finished without reporting {searcher.metric}, the searcher's metric, as a number")
 
 
 def _close(experiment: ExperimentState, trial: Trial, how: State, reason: str, at: float, decision: Decision) -> None:
     progress = 1.0 if how is State.COMPLETED else trial.progress
     close_trial(experiment, replace(trial, progress=progress), how, reason, at, decision)
+
+
+def _closing(
+    experiment: ExperimentState, verdict: Verdict, event: events.AttemptEnded, decision: Decision
+) -> Callable[[Trial, State, str], None]:
+    """What closes the trial with its attempt: it ended when that did, and what follows begins now."""
+
+    def close(trial: Trial, how: State, reason: str) -> None:
+        _close(experiment, replace(trial, ended_at=verdict.at), how, reason, event.at, decision)
+
+    return close
 
 
 def early_exit(state: ClusterState, event: events.EarlyExit) -> Decision:

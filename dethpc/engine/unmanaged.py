@@ -6,13 +6,14 @@ as any other, written by the master. So what holds for reports, fencing and resu
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dethpc.domain.facts import Row, Run, Trial
 from dethpc.domain.ids import run_id, task_id
 from dethpc.domain.states import AttemptState, CheckpointState, End, RunState, State, TaskKind
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
 from dethpc.engine.jobs import ExperimentState
-from dethpc.engine.replace import replace
 from dethpc.engine.search import new_trial
 from dethpc.engine.state import ClusterState
 from dethpc.engine.stop import trial_task
@@ -45,7 +46,7 @@ def begin(state: ClusterState, event: events.BeginTrial) -> Decision:
         rows += [*event.attempts, *event.checkpoints]
     checkpoints = {c.uuid: c for c in event.checkpoints} or state.checkpoints.get(trial.id, {})
     latest = checkpoints.get(trial.latest_checkpoint or "") if event.resume else None
-    if latest is not None and latest.state is not CheckpointState.COMPLETED:
+    if latest is not None and latest.decided is not CheckpointState.COMPLETED:
         latest = None
     rows += _replaced(state, experiment, trial, event.at)
     n = trial.runs + 1

@@ -87,8 +87,8 @@ class AdaptiveASHA(Searcher):
             return f"{at}: {self.show(value)}, which ranks worst"
         entered = len(rung) + 1
         return (
-            f"{at}: {self.show(value)} did not reach the cut-off {self.own_sign(rung.cut_off):.6g} "
-            f"(the best {rung.keeps(entered)} of {entered} so far go on)"
+            f"{at}: {self.show(value)} is worse than the cut-off {self.own_sign(rung.cut_off):.6g} "
+            f"(best {rung.keeps(entered)} of {entered} so far)"
         )
 
     def exited(self, index: int, how: Exit) -> list[Action]:
@@ -104,6 +104,15 @@ class AdaptiveASHA(Searcher):
     @property
     def total(self) -> int:
         return sum(self._target(bracket) for bracket in range(len(self.brackets)))
+
+    @property
+    def shortcoming(self) -> str:
+        """Of all that reach a rung, the first goes on: only trials that end by themselves leave no value in any top rung. (One that
+        never reported ranks worst in the first rung, which may be the top one.)"""
+        if any(value < math.inf for bracket in self.brackets for value in bracket.rungs[-1].values):
+            return ""
+        length = max(bracket.rungs[-1].length for bracket in self.brackets)
+        return f"no trial trained up to {self._unit} {length}, as the search was to: the training code ends before"
 
     def describe(self, most: int | None = None) -> dict[str, Any]:
         brackets = [

@@ -144,6 +144,11 @@ class Searcher(ABC):
         total = max(self.total, self.created_count, 1)
         return min(1.0, max(0.0, (self.closed_count + self._progress_sum) / total))
 
+    @property
+    def shortcoming(self) -> str:
+        """Why a search that has ended could not compare its trials as it should, in words; "" when it could."""
+        return ""
+
     def describe(self, most: int | None = None) -> dict[str, Any]:
         """The state of the search as JSON, to be shown: trials counted, and for methods with rungs who stands where.
 

@@ -162,8 +162,8 @@ class PromotionSearch(Searcher):
                     actions += [Note(index, "promoted", {"rung": number + 1}), Continue(index, above, why)]
             for index, value in zip(indexes[rung.promotes :], values[rung.promotes :], strict=True):
                 why = (
-                    f"{place(number, self._unit, rung.length)}: {self.show(value)} did not reach the cut-off "
-                    f"{self.own_sign(values[rung.promotes - 1]):.6g} (the best {rung.promotes} of {rung.places} go on)"
+                    f"{place(number, self._unit, rung.length)}: {self.show(value)} is worse than the cut-off "
+                    f"{self.own_sign(values[rung.promotes - 1]):.6g} (best {rung.promotes} of {rung.places})"
                 )
                 actions += [Note(index, "dropped", {"rung": number}), Stop(index, why)]
             phantoms = max(0, certain - len(indexes))

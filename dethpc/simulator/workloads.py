@@ -126,7 +126,12 @@ class Replay:
         missing = [name for name in ("trial", "step", metric) if name not in columns]
         if missing:
             found = ", ".join(columns) or "nothing"
-            raise ConfigError([Problem(name, found, f"a column named {name}", file=file, line=1) for name in missing])
+            raise ConfigError(
+                [
+                    Problem(name, f"there is no column named {name} (found: {found})", file=file, line=1)
+                    for name in missing
+                ]
+            )
         points: dict[str, dict[float, float]] = {}
         for row in reader:
             if not row[metric]:
@@ -134,10 +139,10 @@ class Replay:
             try:
                 points.setdefault(row["trial"], {})[float(row["step"])] = float(row[metric])
             except (TypeError, ValueError):
-                found = f"step {row['step']!r}, {metric} {row[metric]!r}"
-                raise ConfigError([Problem(metric, found, "numbers", file=file, line=reader.line_num)]) from None
+                message = f"step {row['step']!r} and {metric} {row[metric]!r} must be numbers"
+                raise ConfigError([Problem(metric, message, file=file, line=reader.line_num)]) from None
         if not points:
-            raise ConfigError([Problem(metric, "no values", "at least one row with a value", file=file)])
+            raise ConfigError([Problem(metric, "no row has a value", file=file)])
         order = sorted(points, key=lambda trial: (not trial.isdigit(), int(trial) if trial.isdigit() else 0, trial))
         return cls((sorted(points[t]), [points[t][s] for s in sorted(points[t])]) for t in order)
 

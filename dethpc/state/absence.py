@@ -1,4 +1,4 @@
-"""A database server that is away is told once, whoever asks it, and once more when it answers."""
+"""Logs a lost connection to the database server once, and its return once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that stay in memory: what several of them hold alike is one value there, as it was when they were made. More
+"""Interns equal values of the rows that are kept in memory. More
 than a third of what a trial with a run holds is also in its other rows, or in those of the trials beside it."""
 
 from __future__ import annotations

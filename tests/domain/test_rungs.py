@@ -12,7 +12,7 @@ from dethpc.domain.rungs import place, place_of, stopped_early
     [
         (
             "STATE_COMPLETED",
-            f"{place(1, 'epochs', 4)}: loss 0.5 did not reach the cut-off 0.4 (the best 1 of 4 so far go on)",
+            f"{place(1, 'epochs', 4)}: loss 0.5 is worse than the cut-off 0.4 (the best 1 of 4 so far go on)",
             True,
         ),
         ("COMPLETED", f"{place(0, 'batches', 100)}: loss NaN, which ranks worst", True),
@@ -28,5 +28,5 @@ def test_a_trial_that_its_search_stopped_is_told_from_one_that_trained_all(
 
 
 def test_the_rung_is_read_out_of_a_reason() -> None:
-    assert place_of(f"{place(1, 'epochs', 4)}: loss 0.5 did not reach the cut-off 0.4") == "rung 1 (epochs 4)"
+    assert place_of(f"{place(1, 'epochs', 4)}: loss 0.5 is worse than the cut-off 0.4") == "rung 1 (epochs 4)"
     assert place_of("exit code 1: rung") == ""

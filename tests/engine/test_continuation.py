@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,6 @@ from dethpc.domain.log_policies import EXCLUDE_NODE, LogMatch, Noted
 from dethpc.domain.states import CheckpointState, State
 from dethpc.engine import events
 from dethpc.engine.changes import ExperimentChanges
-from dethpc.engine.replace import replace
 from dethpc.errors import Refused
 from tests.engine.world import FAILED, FINISHED, World, config
 
@@ -213,8 +213,19 @@ def test_what_cannot_go_on_is_refused_with_the_reason() -> None:
     world.do(events.Kill(search.id, world.now()))
     for run in [run for run in world.live() if run.experiment_id == search.id]:
         world.end(run, None)
-    with pytest.raises(Refused, match="Unsupported searcher type provided: 'adaptive_asha'"):
+    with pytest.raises(Refused, match="provided: 'adaptive_asha' .*: det experiment fork 2, "):
         world.go_on(search.id)
+
+
+def test_one_that_has_not_ended_is_not_deleted_and_has_the_state_of_lists() -> None:
+    world = World()
+    experiment = world.create()
+    world.start(world.live()[0])
+    with pytest.raises(Refused, match=f"is RUNNING; end it .*: det experiment kill {experiment.id}$"):
+        world.do(events.Delete(experiment.id, "gc", world.now()))
+    world.do(events.Pause(experiment.id, world.now()))
+    with pytest.raises(Refused, match="is PAUSED; "):
+        world.do(events.Delete(experiment.id, "gc", world.now()))
 
 
 def test_one_whose_jobs_are_ending_is_not_deleted_and_nobody_is_told_to_kill_it_again() -> None:

@@ -10,7 +10,7 @@ from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Run
 from dethpc.domain.ports import JobRecord, JobState
 from dethpc.domain.states import End, Intent, RunState
-from dethpc.engine.ends import RULES, classify, conclusive, rule_for
+from dethpc.engine.ends import RULES, classify, conclusive, ended_at, rule_for
 
 FINISHED = {"finished": True, "exit_code": 0}
 CLEAN = {"finished": False, "exit_code": 0, "acked": True}  # it had been asked to stop, and did
@@ -192,6 +192,7 @@ SPOKE: list[tuple[str, dict[str, Any] | None, JobRecord | None, Run, dict[str, A
     ),
     ("cut short", FAILED, None, run(), {"asked": "preempted"}),
     ("its storage is away", FAILED, None, run(), {"early_exit": "STORAGE_AWAY: s3://bucket: nobody answers"}),
+    ("would fail again", FAILED, None, run(), {"early_exit": "WOULD_FAIL_AGAIN: acuracy is not among them"}),
     ("failed by itself", FAILED, None, run(), {"asked": "time_limit"}),
     ("stopped without a report", None, None, run(Intent.STOP), {}),
     ("gone when asked", None, None, run(), {"asked": "node_lost"}),
@@ -216,3 +217,22 @@ def test_every_rule_of_the_taxonomy_is_shown() -> None:
 def test_time_limit_has_one_message() -> None:
     by_slurm = classify(run(), None, record(JobState.TIMEOUT))
     assert by_slurm.reason == classify(run(), _report(CLEAN), None, asked="time_limit").reason
+
+
+@pytest.mark.parametrize(
+    ("by_node", "by_scheduler", "at"),
+    [
+        (114.0, 115.0, 114.0),
+        (None, 115.0, 115.0),
+        (None, None, 192.0),  # reports of old jobs have no time
+        (250.0, None, 192.0),  # a node's clock may be ahead
+        (90.0, 115.0, 100.0),
+    ],
+)
+def test_an_attempt_ended_when_its_node_says_or_the_scheduler(
+    by_node: float | None, by_scheduler: float | None, at: float
+) -> None:
+    told = record(JobState.COMPLETED, ended_at=by_scheduler)
+    assert ended_at(100.0, EndReport(at=by_node), told, 192.0) == at
+    if by_node is None:
+        assert ended_at(100.0, None, told, 192.0) == at

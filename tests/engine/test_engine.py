@@ -14,9 +14,9 @@ from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Attempt, Metric, Run, Trial
 from dethpc.domain.log_policies import CANCEL_RETRIES, EXCLUDE_NODE, LogMatch, Noted
 from dethpc.domain.ports import JobState
-from dethpc.domain.reports import Report
+from dethpc.domain.reports import WOULD_FAIL_AGAIN, Report
 from dethpc.domain.states import End, Intent, RunState, State
-from dethpc.engine import events, written_out
+from dethpc.engine import events
 from dethpc.engine.pools import Rules
 from dethpc.engine.runs import next_deadline, overdue
 from dethpc.errors import Refused, StoreError
@@ -93,6 +93,58 @@ def test_a_trial_remembers_which_nodes_its_log_excludes_and_may_fail_alike_on_an
     world.do(events.AttemptEnded(run.id, 0, EndReport(finished=True, exit_code=0), None, world.now()))
     (trial,) = world.rows(Trial)
     assert trial.state is State.COMPLETED and Noted.of(trial.search).name == "card"
+
+
+def test_what_ended_while_nobody_looked_ended_then_and_what_follows_begins_now() -> None:
+    world = World()
+    world.state.rules = {"main": Rules("fair_share")}
+    experiment = world.create(searcher=config("random", max_trials=2, max_concurrent_trials=1)["searcher"])
+    for number in range(2):
+        (run,) = world.live()
+        begun = world.now()
+        world.do(events.AttemptStarted(run.id, 0, ["n0"], None, 0, begun))
+        world.clock += 90
+        world.end(run, {**FINISHED, "at": begun + 14})
+        (row,) = [row for row in world.rows(Run) if row.id == run.id]
+        (attempt,) = [row for row in world.rows(Attempt) if row.run_id == run.id]
+        trial = world.state.experiments[experiment.id].trials[number]
+        assert {row.ended_at for row in (row, attempt, trial)} == {begun + 14}
+        if not number:
+            assert all(row.created_at == world.clock for row in world.live()), "the next is wanted now"
+    job = world.state.experiments[experiment.id]
+    assert (job.row.state, job.row.ended_at) == (State.COMPLETED, begun + 14)
+    assert job.row.served == 28, "its share is what it used"
+    world.assert_memory_is_a_fold_of_the_rows()
+
+
+def test_an_experiment_ends_with_its_last_trial_whichever_is_noticed_last() -> None:
+    world = World()
+    experiment = world.create(searcher=config("random", max_trials=2)["searcher"])
+    runs = world.live()
+    for run in runs:
+        world.start(run)
+    last = world.clock + 20
+    for run, at in zip(runs, (last, last - 5), strict=True):
+        world.clock += 90
+        world.end(run, {**FINISHED, "at": at})
+    assert world.state.experiments[experiment.id].row.ended_at == last
+
+
+def test_a_training_that_says_that_it_would_fail_again_is_not_tried_again() -> None:
+    """However much it trained before: a wrong name of the metric shows at the first validation."""
+    world = World()
+    experiment = world.create(searcher=config("single")["searcher"], max_restarts=5)
+    (run,) = world.live()
+    world.start(run)
+    world.report(run, "metrics", group="training", steps_completed=1, metrics={"loss": 0.5})
+    world.report(run, "early_exit", reason=f"{WOULD_FAIL_AGAIN}acuracy is not among them")
+    world.end(run, {**FAILED, "message": "exit code 1: MetricMissing: acuracy is not among them"})
+    trial = world.state.experiments[experiment.id].trials[0]
+    assert (trial.state, trial.restarts, world.live()) == (State.ERROR, 0, [])
+    assert trial.reason == (
+        "exit code 1: MetricMissing: acuracy is not among them (it would fail again, so it was not restarted)"
+    )
+    assert {attempt.end for attempt in world.rows(Attempt)} == {End.USER_ERROR}
 
 
 def test_what_a_launcher_refused_is_not_tried_again() -> None:
@@ -502,15 +554,13 @@ def test_an_experiment_whose_stored_configuration_is_invalid_is_named() -> None:
         world.state.apply(row)
 
 
-def test_a_batch_of_reports_makes_one_new_value_of_its_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    world, made = World(), []
+def test_a_batch_of_reports_is_one_row_of_its_trial() -> None:
+    world = World()
     world.create()
     run = world.rows(Run)[0]
     world.start(run)
-    measured = written_out.measured
-    monkeypatch.setattr(written_out, "measured", lambda *words: made.append(words) or measured(*words))
     data = {"group": "training", "metrics": {"loss": 1.0}}
     told = [Report(n, 1.0, "metrics", {**data, "steps_completed": 60 - n}) for n in range(1, 51)]
     rows = world.do(events.Reported(run.id, 0, told, world.now()))
-    assert len(made) == 1 and world.trial(run).steps_completed == 59
+    assert world.trial(run).steps_completed == 59
     assert [type(row) for row in rows] == [Metric] * 50 + [Trial, Attempt]

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from dethpc.domain.facts import Checkpoint, Experiment, Run, Trial
+from dethpc.domain.facts import EVERYTHING, Checkpoint, Experiment, Run, Trial
 from dethpc.domain.states import CheckpointState, RunState, State
 from dethpc.engine import events
 from dethpc.engine.changes import ExperimentChanges
-from dethpc.engine.garbage import EVERYTHING, HAVE_FILES, Candidate, Policy, unwanted, without
+from dethpc.engine.garbage import HAVE_FILES, Candidate, Policy, unwanted, without
 from dethpc.errors import Refused
 from tests.engine.world import FAILED, FINISHED, World, config
 
@@ -38,7 +38,7 @@ class Histories:
     # --- what there is
 
     def checkpoints(self, *states: CheckpointState) -> list[Checkpoint]:
-        return [row for row in self.world.rows(Checkpoint) if row.state in (states or HAVE_FILES)]
+        return [row for row in self.world.rows(Checkpoint) if row.decided in (states or HAVE_FILES)]
 
     def experiments(self, ended: bool) -> list[Experiment]:
         return [row for row in self.world.rows(Experiment) if row.state.terminal is ended]

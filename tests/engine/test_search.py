@@ -85,7 +85,20 @@ def test_a_search_with_halving_makes_the_trials_asked_for_and_trains_the_best_to
     longest = max(trials(world, experiment), key=lambda trial: trial.steps_completed)
     assert longest.steps_completed == 64 and longest.index == 0
     assert sum(trial.steps_completed for trial in trials(world, experiment)) < 20 * 64 / 2
+    assert world.state.experiments[experiment].row.reason == ""
     world.assert_memory_is_a_fold_of_the_rows()
+
+
+def test_a_search_whose_trials_all_end_before_the_full_length_says_so() -> None:
+    world = World()
+    experiment = search(world, "adaptive_asha", **{**ASHA, "max_trials": 4})
+    while runs := list(world.live()):
+        world.start(runs[0])
+        for steps in range(1, 41):
+            validate(world, runs[0], steps, by_index(world.trial(runs[0]), steps))
+        world.end(runs[0], FINISHED)
+    row = world.state.experiments[experiment].row
+    assert row.state is State.COMPLETED and "no trial trained up to batches 64" in row.reason
 
 
 def test_a_trial_beyond_the_cut_off_is_stopped_by_the_very_report_and_later_reports_change_nothing() -> None:
@@ -153,7 +166,7 @@ def test_a_trial_that_never_reported_the_metric_says_so() -> None:
     (run,) = world.live()
     world.start(run)
     world.end(run, FINISHED)
-    assert "without reporting a usable loss" in trials(world, experiment)[0].reason
+    assert "without reporting loss" in trials(world, experiment)[0].reason
 
 
 def test_hyperparameters_found_invalid_are_replaced_and_leave_no_trace_in_the_rungs() -> None:

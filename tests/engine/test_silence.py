@@ -24,7 +24,10 @@ def test_a_metric_that_is_named_otherwise_is_told_at_the_first_validation_and_at
         world.start(run)
         validate(world, run, 1, val_loss=0.5, accuracy=0.1)
         told = world.trial(run).warning
-        assert "validation_loss, the searcher's metric, is not among the reported metrics (accuracy, val_loss)" in told
+        assert (
+            "validation_loss, the searcher's metric, is not among the reported validation metrics (accuracy, val_loss)"
+            in told
+        )
         assert "did you mean 'val_loss'? The search" in told
         validate(world, run, 2, val_loss=0.4)
         assert world.trial(run).warning == told, "it is told once"
@@ -33,7 +36,7 @@ def test_a_metric_that_is_named_otherwise_is_told_at_the_first_validation_and_at
         world.end(run, FINISHED)
     (row,) = world.rows(Experiment)
     assert (row.state, row.progress) == (State.COMPLETED, 1.0)
-    assert "nothing ranks any of its 2 trials: no usable validation_loss" in row.reason and row.warning == told
+    assert "no trial reported validation_loss" in row.reason and row.warning == told
     world.assert_memory_is_a_fold_of_the_rows()
 
 
@@ -61,7 +64,10 @@ def test_a_time_metric_that_never_comes_is_told_while_the_metric_counts() -> Non
     world.start(run)
     validate(world, run, 1, epoch=1, loss=0.5)
     told = world.trial(run).warning
-    assert "epochs, the searcher's time_metric, is not among the reported metrics (epoch, loss); did you mean" in told
+    assert (
+        "epochs, the searcher's time_metric, is not among the reported validation metrics (epoch, loss); did you mean"
+        in told
+    )
     assert "cannot stop this trial early" in told
     validate(world, run, 2, epochs=2, loss=0.5)
     assert world.trial(run).warning == ""
@@ -74,7 +80,7 @@ def test_a_single_trial_that_reports_nothing_completes_and_says_that_it_has_no_b
     world.start(run)
     world.end(run, FINISHED)
     (row,) = world.rows(Experiment)
-    assert row.state is State.COMPLETED and "no usable loss, the searcher's metric, was reported" in row.reason
+    assert row.state is State.COMPLETED and "no trial reported loss, the searcher's metric, as a number" in row.reason
 
 
 # --- errors before the first report
@@ -98,7 +104,7 @@ def test_the_same_words_twice_before_the_first_report_are_final() -> None:
         world.end(run, NAME_ERROR)
     (row,) = world.rows(Experiment)
     assert world.live() == [] and row.state is State.ERROR
-    assert "NameError: name 'steps' is not defined (twice before its first report" in row.reason
+    assert "NameError: name 'steps' is not defined (failed twice in the same way" in row.reason
     world.assert_memory_is_a_fold_of_the_rows()
 
 
@@ -120,7 +126,7 @@ def test_failures_of_before_an_experiment_was_continued_do_not_count() -> None:
             world.start(world.live()[0])
             world.end(world.live()[0], NAME_ERROR)
         (row,) = world.rows(Experiment)
-        assert row.state is State.ERROR and "(twice before its first report" in row.reason
+        assert row.state is State.ERROR and "(failed twice in the same way" in row.reason
         world.go_on(row.id)
 
 
@@ -134,7 +140,7 @@ def test_words_that_differ_in_a_folder_a_node_and_a_number_are_the_same() -> Non
         world.end(run, {**FAILED, "message": words})
     (row,) = world.rows(Experiment)
     assert world.live() == [] and row.state is State.ERROR
-    assert "-abcd_x1y/work (pid 1) (twice before its first report" in row.reason, "people read the message itself"
+    assert "-abcd_x1y/work (pid 1) (failed twice in the same way" in row.reason, "people read the message itself"
 
 
 def test_other_words_or_a_report_before_leave_all_restarts() -> None:

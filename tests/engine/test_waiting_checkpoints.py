@@ -88,5 +88,5 @@ def test_a_trial_does_not_finish_in_silence_when_a_checkpoint_is_lost() -> None:
     kept(world, finished=True)
     last = trial(world)
     assert last.state is State.COMPLETED and last.reason.startswith(
-        "finished, but 1 of its checkpoints never reached their storage"
+        "finished, but 1 of its checkpoints could not be saved"
     )

@@ -116,7 +116,7 @@ def test_the_first_goes_on_and_later_ones_when_they_are_among_the_best_third() -
     halving = search()
     assert report(halving, 0, 1, 0.5) == []
     (why,) = report(halving, 1, 1, 0.6)
-    assert why == "rung 0 (batches 1): loss 0.6 did not reach the cut-off 0.5 (the best 1 of 2 so far go on)"
+    assert why == "rung 0 (batches 1): loss 0.6 is worse than the cut-off 0.5 (best 1 of 2 so far)"
     assert report(halving, 2, 1, 0.4) == []
 
 
@@ -167,7 +167,7 @@ def test_what_a_user_killed_or_what_ended_by_itself_is_in_nobodys_way() -> None:
 def test_values_are_shown_in_the_metrics_own_sign() -> None:
     halving = search(smaller_is_better=False)
     report(halving, 0, 1, 0.9)
-    assert "loss 0.5 did not reach the cut-off 0.9" in report(halving, 1, 1, 0.5)[0]
+    assert "loss 0.5 is worse than the cut-off 0.9" in report(halving, 1, 1, 0.5)[0]
     rung = halving.describe()["brackets"][0]["rungs"][0]
     assert rung["cut_off"] == 0.9
     assert [(trial["index"], trial["value"]) for trial in rung["trials"]] == [(0, 0.9), (1, 0.5)]

@@ -152,10 +152,10 @@ def test_curves_of_an_earlier_experiment() -> None:
 @pytest.mark.parametrize(
     "text, words",
     [
-        ("", "a column named trial"),
-        ("trial,step\n1,2\n", "a column named loss"),
+        ("", "no column named trial"),
+        ("trial,step\n1,2\n", "no column named loss"),
         ("trial,step,loss\n1,2,low\n", "numbers"),
-        ("trial,step,loss\n1,2,\n", "at least one row"),
+        ("trial,step,loss\n1,2,\n", "no row has a value"),
     ],
 )
 def test_curves_that_cannot_be_read_say_why(text: str, words: str) -> None:

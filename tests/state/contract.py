@@ -437,6 +437,24 @@ class StoreContract(RecordContract):
         with open_store(url) as migrated:
             assert _checkpoints(migrated) == _checkpoints_of(latest.values())
 
+    def test_of_two_validations_at_a_step_each_checkpoint_has_the_one_of_its_own_weights(self, store: SqlStore) -> None:
+        def validated(seq: int, value: float) -> facts.Metric:
+            return replace(metric(seq, group="validation", metrics={"loss": value}), steps_completed=30)
+
+        first = replace(checkpoint("c-1"), seq=2, reported_at=7.6)
+        second = replace(checkpoint("c-2"), seq=4, reported_at=9.6)
+        store.commit([experiment(1), trial(1), validated(1, 0.1), first, validated(3, 0.9), second])
+        with store.read() as connection:
+            by_value = lists.list_checkpoints(
+                connection, lists.CheckpointFilter(experiment_id=1, metric="loss"), lists.Order(), lists.Page(0, None)
+            )[0]
+            origins = lists.checkpoint_origins(connection, by_value)
+        assert [found.uuid for found in by_value] == ["c-1", "c-2"]
+        assert {uuid: origin.validation for uuid, origin in origins.items()} == {
+            "c-1": {"loss": 0.1},
+            "c-2": {"loss": 0.9},
+        }
+
     def test_summaries_tell_types_apart(self, store: SqlStore) -> None:
         values = {
             "n": 2,

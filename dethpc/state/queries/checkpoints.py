@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, String, and_, bindparam, case, func, select, type_coerce
 
-from dethpc.domain.facts import Checkpoint, Experiment, Metric, Trial
+from dethpc.domain.facts import EVERYTHING, Checkpoint, Experiment, Metric, Trial
 from dethpc.domain.states import CheckpointState, State
 from dethpc.errors import NotFound
 from dethpc.state import rows
@@ -27,10 +28,19 @@ _stored = rows.table(StoredSum).c
 
 def checkpoint(connection: Connection, uuid: str) -> Checkpoint:
     """Raises: NotFound, also where its experiment was deleted."""
-    found = one(connection, Checkpoint, f"checkpoint {uuid}", uuid=uuid)
+    try:
+        found = one(connection, Checkpoint, f"checkpoint {uuid}", uuid=uuid)
+    except NotFound as error:
+        if not _SHORTENED.fullmatch(uuid):
+            raise
+        all_of_it = "give all 36 characters of its uuid; det experiment list-checkpoints ID shows them"
+        raise NotFound(f"{error}: {all_of_it}") from None
     if of_deleted(connection, found.experiment_id):
         raise NotFound(f"checkpoint {uuid} not found: its experiment {found.experiment_id} was deleted")
     return found
+
+
+_SHORTENED = re.compile("[0-9a-f-]{4,24}")  # as pages show a uuid
 
 
 def of_deleted(connection: Connection, experiment_id: int) -> bool:
@@ -54,6 +64,9 @@ at_step_of_checkpoint = and_(
     _metric.group == "validation",
     _metric.steps_completed == _checkpoint.steps_completed,
 )
+_nearest = (_metric.reported_at <= _checkpoint.reported_at, _metric.id)
+"""Of several validations at the step of a checkpoint, the last one is its own: the last before it was saved, whatever weights were
+validated since; else the last since."""
 CHECKPOINT_KEYS: Mapping[str, ColumnElement[Any]] = {
     "uuid": _checkpoint.uuid,
     "trial_id": _checkpoint.trial_id,
@@ -98,6 +111,8 @@ def list_checkpoints(
         where.append(_checkpoint.trial_id == wanted.trial_id)
     if wanted.states:
         where.append(type_coerce(_checkpoint.state, String).in_(sorted(wanted.states)))
+        if wanted.metric is not None:  # the best of those that will be there
+            where.append(_checkpoint.removing != EVERYTHING)
     if wanted.experiment_id is None and wanted.trial_id is None:
         where.append(_checkpoint.experiment_id.not_in(_deleted))
     total = _total(connection, wanted, where)
@@ -119,9 +134,9 @@ def _newest(connection: Connection, where: Sequence[ColumnElement[bool]]) -> lis
 
 
 def measured(connection: Connection, where: Sequence[ColumnElement[bool]], metric: str) -> dict[str, float]:
-    """The number that was reported of the validation metric at the step of each checkpoint, the last where there are several."""
+    """The number that was reported of the validation metric at the step of each checkpoint; of several as ``_nearest`` says."""
     text, quoted = type_coerce(_metric.metrics, String), json.dumps(metric)
-    query = Selection(select(_checkpoint.uuid, text).where(*where, at_step_of_checkpoint).order_by(_metric.id))
+    query = Selection(select(_checkpoint.uuid, text).where(*where, at_step_of_checkpoint).order_by(*_nearest))
     values: dict[str, float] = {}
     for some in query.each(connection):
         named = [(uuid, metrics) for uuid, metrics in some if quoted in metrics]
@@ -175,7 +190,7 @@ _HPARAMS = Selection(select(_trial.id, _trial.hparams).where(_trial.id.in_(among
 _MEASURED = Selection(
     select(_checkpoint.uuid, _metric.metrics)
     .where(_checkpoint.uuid.in_(among("uuids")), at_step_of_checkpoint)
-    .order_by(_metric.id)
+    .order_by(*_nearest)
 )
 
 

@@ -191,14 +191,12 @@ def list_experiments(
     connection: Connection, wanted: ExperimentFilter, order: Order, page: Page
 ) -> tuple[list[Experiment], int, int]:
     """The page, the total, and where the page begins. Raises: Refused for an unknown sort key."""
-    ids, total, begin = ids_of_experiments(connection, wanted, order, page)
+    ids, total, begin = _ids(connection, wanted, order, page)
     found = {item.id: item for item in having(connection, Experiment, _experiment.id, ids)}
     return [found[id] for id in ids if id in found], total, begin
 
 
-def ids_of_experiments(
-    connection: Connection, wanted: ExperimentFilter, order: Order, page: Page
-) -> tuple[Sequence[int], int, int]:
+def _ids(connection: Connection, wanted: ExperimentFilter, order: Order, page: Page) -> tuple[Sequence[int], int, int]:
     """As ``list_experiments``, their ids."""
     where = _experiment_conditions(wanted)
     total = total_of(connection, Experiment, where)

@@ -8,9 +8,9 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, String, select, type_coerce
+from sqlalchemy import Connection, String, and_, select, type_coerce
 
-from dethpc.domain.facts import Checkpoint, Experiment, Run, Task, Trial
+from dethpc.domain.facts import EVERYTHING, Checkpoint, Experiment, Run, Task, Trial
 from dethpc.domain.states import CheckpointState, RunState, State, TaskKind
 from dethpc.state import rows
 from dethpc.state.queries.checkpoints import measured
@@ -26,11 +26,12 @@ _BROUGHT = (CheckpointState.COMPLETED, CheckpointState.PARTIALLY_DELETED, Checkp
 
 
 class Ranked(NamedTuple):
-    """A checkpoint as far as a policy looks at it. ``value``: of the metric at its step, None without one."""
+    """A checkpoint as far as a policy looks at it. ``whole``: it has all of its files, and keeps them. ``value``: of the metric at
+    its step, None without one."""
 
     uuid: str
     trial_id: int
-    state: CheckpointState
+    whole: bool
     reported_at: float
     storage: dict[str, Any]
     value: float | None
@@ -45,24 +46,36 @@ def experiments_to_collect(connection: Connection) -> list[Experiment]:
 def ids_of_ended(connection: Connection) -> list[int]:
     """Of all experiments that have ended and keep their files and some checkpoint."""
     ended = [state for state in State if state.terminal and state.keeps_files]
-    some = select(_checkpoint.experiment_id).where(_checkpoint.state == CheckpointState.COMPLETED).distinct()
-    query = select(_experiment.id).where(_experiment.state.in_(ended), _experiment.id.in_(some))
+    some = select(_checkpoint.experiment_id).where(
+        _checkpoint.state == CheckpointState.COMPLETED, _checkpoint.removing == ""
+    )
+    query = select(_experiment.id).where(_experiment.state.in_(ended), _experiment.id.in_(some.distinct()))
     return list(connection.scalars(query.order_by(_experiment.id)))
 
 
 def ranked(connection: Connection, experiment: Experiment, states: Collection[CheckpointState]) -> list[Ranked]:
-    """The experiment's checkpoints in these states, by its searcher's metric."""
-    where = (_checkpoint.experiment_id == experiment.id, _checkpoint.state.in_(list(states)))
+    """The experiment's checkpoints in these states, by its searcher's metric; none that a task is to remove whole."""
+    where = (
+        _checkpoint.experiment_id == experiment.id,
+        _checkpoint.state.in_(list(states)),
+        _checkpoint.removing != EVERYTHING,
+    )
     values = measured(connection, where, experiment.metric)
     # As text, and each distinct one read once: an experiment may have 100,000.
-    words = (type_coerce(_checkpoint.state, String), type_coerce(_checkpoint.storage, String))
+    whole = and_(_checkpoint.state == CheckpointState.COMPLETED, _checkpoint.removing == "")
     found = connection.execute(
-        select(_checkpoint.uuid, _checkpoint.trial_id, _checkpoint.reported_at, *words).where(*where)
+        select(
+            _checkpoint.uuid,
+            _checkpoint.trial_id,
+            _checkpoint.reported_at,
+            whole,
+            type_coerce(_checkpoint.storage, String),
+        ).where(*where)
     )
-    place, known = cache(json.loads), {state.value: state for state in CheckpointState}
+    place = cache(json.loads)
     return [
-        Ranked(uuid, trial_id, known[state], reported_at, place(storage), values.get(uuid))
-        for uuid, trial_id, reported_at, state, storage in found
+        Ranked(uuid, trial_id, bool(whole), reported_at, place(storage), values.get(uuid))
+        for uuid, trial_id, reported_at, whole, storage in found
     ]
 
 

@@ -60,8 +60,8 @@ def total_of(connection: Connection, fact: type[Any], where: Sequence[ColumnElem
 def sort_key(keys: Mapping[str, ColumnElement[Any]], order: Order, *others: str) -> ColumnElement[Any]:
     """``others``: what the list can be sorted by without a key. Raises Refused, in the words that requests are made in."""
     if order.key not in keys:
-        wrong, *allowed = (f"SORT_BY_{name.upper()}" for name in (order.key, *keys, *others))
-        raise Refused(f"cannot sort by {wrong}; allowed: {', '.join(allowed)}")
+        wrong, *possible = (f"SORT_BY_{name.upper()}" for name in (order.key, *keys, *others))
+        raise Refused(f"cannot sort by {wrong}, only by {', '.join(possible)}")
     return keys[order.key]
 
 

@@ -25,7 +25,7 @@ EXPLAINED = {
     "runs in a row ended without training": (),
     "no progress, run after run": (),
     "restarts)": (),
-    "twice before its first report": (),
+    "failed twice in the same way": (),
     "the run directory cannot be written": ("disk", "damage"),
 }
 """Why a trial may be given up in the end, and the kinds of faults without which it may not."""
