@@ -20,6 +20,8 @@ class _Loader:  # of no class of importlib.abc, whose import takes longer than a
 
     def exec_module(self, module: Any) -> None:
         module.__spec__ = self.own  # the import system has just put the alias's in its place
+        if not hasattr(module, "__getattr__"):
+            module.__getattr__ = lambda name: _stand_in(module, name)
 
     def get_code(self, name: str) -> Any:  # for runpy: python -m determined.X
         return self.real.loader.get_code(self.real.name)
@@ -28,18 +30,21 @@ class _Loader:  # of no class of importlib.abc, whose import takes longer than a
         return self.real.loader.get_source(self.real.name)
 
 
+def _stand_in(module: Any, name: str) -> Any:
+    from dethpc.published import stand_in
+
+    return stand_in(module.__name__, name)
+
+
 class _Finder:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
         top, dot, rest = name.partition(".")
         if top != "determined" or not dot:
             return None
-        real = find_spec(f"dethpc.{rest}")
-        if real is None:
-            from dethpc.published import instead_of
+        if (real := find_spec(f"dethpc.{rest}")) is None:
+            from dethpc.published import no_module
 
-            if (words := instead_of(name)) is not None:
-                raise ModuleNotFoundError(f"dethpc has no {name}: {words} (docs/from-determined.md)", name=name)
-            return None
+            return no_module(name)  # raises for those that only Determined has
         spec = ModuleSpec(name, _Loader(real), origin=real.origin)  # type: ignore[arg-type]
         spec.submodule_search_locations = real.submodule_search_locations
         return spec

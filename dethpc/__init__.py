@@ -17,11 +17,8 @@ if TYPE_CHECKING:
     from dethpc.core._info import get_cluster_info as get_cluster_info
     from dethpc.errors import InvalidHP as InvalidHP
     from dethpc.sweeps import sweep as sweep
-    from dethpc.trials import EnvContext as EnvContext
     from dethpc.trials import ExperimentConfig as ExperimentConfig
-    from dethpc.trials import LegacyTrial as LegacyTrial
     from dethpc.trials import TrialContext as TrialContext
-    from dethpc.trials import TrialController as TrialController
     from dethpc.util import import_from_path as import_from_path
 
 __version__ = "0.1.0"
@@ -39,9 +36,8 @@ _LAZY = {
     "get_cluster_info": "dethpc.core._info",
     "import_from_path": "dethpc.util",
     "sweep": "dethpc.sweeps",
-    **dict.fromkeys(
-        ("TrialContext", "ExperimentConfig", "EnvContext", "LegacyTrial", "TrialController"), "dethpc.trials"
-    ),
+    "TrialContext": "dethpc.trials",
+    "ExperimentConfig": "dethpc.trials",
 }
 _SUBMODULES = (
     *("core", "launch", "errors", "exec", "storage", "client", "experimental"),
@@ -55,7 +51,9 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(_LAZY[name]), name)
     if name in _SUBMODULES:
         return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from dethpc.published import stand_in
+
+    return stand_in(__name__, name)
 
 
 def __dir__() -> list[str]:

@@ -1,8 +1,8 @@
-"""Names of ``determined`` that trial classes take: for annotations, and for what only Determined's own controllers had."""
+"""Names of ``determined`` that trial classes take in annotations, and the configuration as they read it."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, NoReturn, Optional
+from typing import Any, Dict, Optional
 
 from dethpc.domain.trial_config import SearcherConfig
 
@@ -66,31 +66,3 @@ class ExperimentConfig(Dict[str, Any]):
 
     def get_entrypoint(self) -> Any:
         return self["entrypoint"]
-
-
-class Inside:
-    """Of a name that Determined's own controllers made and used: it can be imported, and annotate; it is neither built nor derived
-    from."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        _refuse(type(self).__name__)
-
-    def __init_subclass__(cls, **__: Any) -> None:
-        if cls.__module__ != __name__:
-            _refuse(cls.__mro__[1].__name__)
-
-
-def _refuse(name: str) -> NoReturn:
-    raise NotImplementedError(
-        f"determined.{name} was inside of Determined's trial controllers, and dethpc has none: derive from "
-        "determined.pytorch.PyTorchTrial or determined.pytorch.deepspeed.DeepSpeedTrial, or train with determined.core.init()"
-    )
-
-
-class EnvContext(Inside): ...
-
-
-class LegacyTrial(Inside): ...
-
-
-class TrialController(Inside): ...

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dethpc.extras import needed
 
 with needed("determined.keras", "Keras 3 and the backend that KERAS_BACKEND names", "keras"):
@@ -16,18 +18,8 @@ if int(_keras.__version__.split(".")[0]) < 3:
 from dethpc.keras import callbacks
 from dethpc.keras._cached import CachedBatches, CachedDataset, DataLayer
 from dethpc.keras._callback import DeterminedCallback
-from dethpc.keras._legacy import (
-    InputData,
-    SequenceAdapter,
-    TFKerasExperimentalContext,
-    TFKerasTensorBoard,
-    TFKerasTrainConfig,
-    TFKerasTrial,
-    TFKerasTrialContext,
-    TFKerasTrialController,
-    load_model_from_checkpoint_path,
-)
 from dethpc.keras._tensorboard import TensorBoard
+from dethpc.published import stand_in
 
 __all__ = [
     "CachedBatches",
@@ -35,14 +27,12 @@ __all__ = [
     "DataLayer",
     "DeterminedCallback",
     "InputData",
-    "SequenceAdapter",
-    "TFKerasExperimentalContext",
-    "TFKerasTensorBoard",
-    "TFKerasTrainConfig",
-    "TFKerasTrial",
-    "TFKerasTrialContext",
-    "TFKerasTrialController",
     "TensorBoard",
     "callbacks",
-    "load_model_from_checkpoint_path",
 ]
+
+InputData = Any  # what TFKerasTrial's loaders returned: for annotations
+
+
+def __getattr__(name: str) -> Any:
+    return stand_in(__name__, name)

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from dethpc.keras._legacy import Legacy
+from typing import Any
 
-_INSTEAD = "use keras.callbacks.{} beside determined.keras.DeterminedCallback, and name it in its stateful_callbacks"
-
-
-class Callback(Legacy):
-    _name, _instead = "callbacks.Callback", "derive from keras.callbacks.Callback"
+from dethpc.published import stand_in
 
 
-class EarlyStopping(Legacy):
-    _name, _instead = "callbacks.EarlyStopping", _INSTEAD.format("EarlyStopping")
-
-
-class ReduceLROnPlateau(Legacy):
-    _name, _instead = "callbacks.ReduceLROnPlateau", _INSTEAD.format("ReduceLROnPlateau")
-
-
-class TensorBoard(Legacy):
-    _name, _instead = "callbacks.TensorBoard", "use determined.keras.TensorBoard"
+def __getattr__(name: str) -> Any:
+    return stand_in(__name__, name)

@@ -53,11 +53,11 @@ def build(
     """
     name = config.get("type")
     if name not in KINDS:
-        raise _wrong("type", name, ", ".join(sorted(KINDS)))
+        raise _wrong("type", repr(name), "one of " + ", ".join(sorted(KINDS)))
     kind = KINDS[name]
     for field in config:
         if field not in kind.fields and field not in ABOUT_OTHERS:
-            raise _wrong(field, repr(config[field]), ", ".join(kind.fields))
+            raise ConfigError([Problem.unknown(("checkpoint_storage", field), ", ".join(kind.fields))])
     store = kind.build(config, container_path, disk)
     store.verify = config.get("verify") is not False
     store.owner = owner
@@ -113,7 +113,7 @@ def driver_of(config: Section) -> Driver:
         raise _wrong(place, repr(config.get(place)), "a name")
     if kind == "azure":
         if not config.get("connection_string") and not config.get("account_url"):
-            raise _wrong("connection_string", "neither", "one of connection_string and account_url")
+            raise ConfigError([Problem("checkpoint_storage", "set either connection_string or account_url")])
         from dethpc.storage import azure
 
         return azure.driver(config)
@@ -196,4 +196,4 @@ def _below(host_path: str, config: Section, container_path: Optional[str]) -> st
 
 
 def _wrong(field: str, found: Any, allowed: str) -> ConfigError:
-    return ConfigError([Problem(f"checkpoint_storage.{field}".rstrip("."), str(found), allowed)])
+    return ConfigError([Problem.of_value(f"checkpoint_storage.{field}".rstrip("."), str(found), allowed)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dethpc.published import MODULES
+from dethpc.published import MODULES, NAMES
 from tests.waiting import LONG_ENOUGH
 
 HERE = Path(__file__).parent
@@ -46,10 +47,7 @@ INSIDE = {
 
 # What differs (as fnmatch reads it) and why. Modules that come later are listed whole.
 ACCEPTED = {
-    "determined.EnvContext.*": _TRIALS,
-    "determined.LegacyTrial.*": _TRIALS,
     "determined.TrialContext.*": _TRIALS,
-    "determined.TrialController.*": _TRIALS,
     "determined.InvalidHP.__init__": "an exception as any: it takes a message, which theirs makes optional",
     "determined.TrialInfo.__init__": "a parameter that theirs demands may be left out",
     "determined.common.api.*NTSC*": _TASKS,
@@ -110,12 +108,13 @@ ACCEPTED = {
     "determined.util.*": _HANDFUL,
     "determined.keras.DeterminedCallback.on_*": "logs may be left out, as of Keras's own hooks",
     "determined.keras.*TFKeras*": _LEGACY,
-    "determined.keras.SequenceAdapter.*": _LEGACY,
     "determined.keras.[gs]et_rng_state": _TRIALS,
     "determined.keras.callbacks.*": _LEGACY,
     "determined.pytorch.deepspeed.DeepSpeedTrial.trial_controller_class": _TRIALS,
     "determined.pytorch.deepspeed.DeepSpeedTrialController*": _TRIALS,
 }
+
+STANDING_IN = {f"{module}.{name}" for module, named in NAMES.items() for some in named for name in some.split()}
 
 
 def names(python: Path | str, **env: str) -> dict[str, Any]:
@@ -192,7 +191,8 @@ def meets(name: str, accepted: str) -> bool:
 
 
 def test_every_difference_is_accepted(found: list[tuple[str, str]]) -> None:
-    unknown = [f"{name}: {what}" for name, what in found if not any(meets(name, one) for one in ACCEPTED)]
+    accepted = [*ACCEPTED, *STANDING_IN]
+    unknown = [f"{name}: {what}" for name, what in found if not any(meets(name, one) for one in accepted)]
     assert not unknown, "\n".join(["differs from the published package:", *unknown])
 
 
@@ -220,3 +220,23 @@ def test_every_module_can_be_imported(lacking: list[str]) -> None:
     assert not unknown, f"modules of the published package that are not here: {', '.join(unknown)}"
     idle = [one for one in INSIDE if not any(fnmatchcase(name, one) for name in lacking)]
     assert not idle, f"accepted, and no difference any more: {', '.join(idle)}"
+
+
+ASKED = "import importlib, sys\nfor name in sys.argv[1:]:\n  module, _, last = name.rpartition('.')\n  " + (
+    "getattr(importlib.import_module(module), last, None) is None and print(name)"
+)
+
+
+def test_what_is_only_published_is_published_and_says_here_what_to_use(determined_venv: Path) -> None:
+    asked = sorted(name for name in STANDING_IN if "keras" not in name)  # whose frameworks are not beside the client
+    there = subprocess.run(
+        [str(determined_venv / "bin" / "python"), "-c", ASKED, *asked], capture_output=True, text=True, check=True
+    )
+    assert not there.stdout, "stands in for names that nobody published"
+    for name in asked:
+        module, _, last = name.rpartition(".")
+        found = getattr(importlib.import_module(module), last)
+        with pytest.raises(NotImplementedError, match=rf"no {name}: .+docs/from-determined.md"):
+            found()
+        with pytest.raises(NotImplementedError, match=f"no {name}: "):
+            type("Mine", (found,), {})

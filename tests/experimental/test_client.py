@@ -118,7 +118,7 @@ def test_trials_and_their_metrics(sdk: Determined, finished: FileStore) -> None:
 
 
 def test_checkpoints_are_sorted_downloaded_and_verified(
-    sdk: Determined, finished: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: Served, sdk: Determined, finished: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exp = sdk.get_experiment(1)
     assert exp.top_checkpoint().uuid == uuid_of(3, 2)
@@ -137,6 +137,9 @@ def test_checkpoints_are_sorted_downloaded_and_verified(
     best.remove_metadata(["framework"])
     assert sdk.get_checkpoint(best.uuid).metadata == {"steps_completed": 2, "a": 1}
     best.delete()
+    best.reload()
+    assert best.state is CheckpointState.COMPLETED, "its files are there yet"
+    served.collect()
     best.reload()
     with pytest.raises(Refused, match="DELETED"):
         best.download(str(tmp_path / "again"))

@@ -21,7 +21,7 @@ def run(script: str, *args: str, path: str = str(ROOT), python: str = sys.execut
 
 
 def test_the_alias_stays_small() -> None:
-    assert len((ROOT / "determined" / "__init__.py").read_text().splitlines()) < 50
+    assert len((ROOT / "determined" / "__init__.py").read_text().splitlines()) < 60
 
 
 @pytest.mark.parametrize("first", ["determined", "dethpc"])

@@ -97,7 +97,9 @@ def test_a_pause_goes_on_and_another_trial_takes_over_the_weight_alone(created: 
     )
     told = user.errors
     user.wait_steps(paused, 10)
-    user.det("experiment", "pause", str(paused))
+    user.api(
+        "POST", f"/api/v1/experiments/{paused}/pause"
+    )  # a command's start may take as long as what is left to train
     user.wait_state(paused, "PAUSED")
     user.det("experiment", "activate", str(paused))
     user.det("experiment", "wait", str(paused))
@@ -105,7 +107,7 @@ def test_a_pause_goes_on_and_another_trial_takes_over_the_weight_alone(created: 
     assert "going on from batch" in user.log(paused)
     # What is only for containers is told once; a mount of a path to itself is true, but for read_only.
     assert told.count("bind_mounts") == 1 and "bind_mounts.0.read_only has no effect" in told
-    assert told.count("without a container") == 2
+    assert told.count("without a container") == 1 and "a pool without containers" in told
 
     _, (source,) = finished(created, "increment/2_checkpoints")
     override = f"searcher.source_trial_id={source['id']}"

@@ -196,7 +196,7 @@ _KINDS: Dict[str, type[StorageManager]] = {
 def build(config: Dict[str, Any], container_path: Optional[str]) -> StorageManager:
     """The manager of a ``checkpoint_storage`` section. Raises ConfigError."""
     if not isinstance(config, dict):
-        raise ConfigError([Problem("checkpoint_storage", repr(config), "a mapping with a type")])
+        raise ConfigError([Problem.of_value("checkpoint_storage", repr(config), "a mapping with a type")])
     storage.build(config, container_path=container_path)  # says what is wrong with it
     own = {name: value for name, value in config.items() if name not in storage.ABOUT_OTHERS}
     return _KINDS[config["type"]].from_config(own, container_path)
