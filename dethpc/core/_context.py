@@ -15,6 +15,7 @@ from dethpc.core._checkpoint import CheckpointContext, DummyCheckpointContext
 from dethpc.core._distributed import DistributedContext, DummyDistributedContext
 from dethpc.core._experimental import DummyExperimentalCoreContext, ExperimentalCoreContext
 from dethpc.core._info import ClusterInfo, get_cluster_info
+from dethpc.core._log import name_levels
 from dethpc.core._preempt import (
     DummyPreemptContext,
     PreemptContext,
@@ -34,16 +35,20 @@ from dethpc.core._searcher import (
 from dethpc.core._tensorboard import TensorboardFiles, TensorboardMode, TensorboardWriter, folder_of, local_folder
 from dethpc.core._term import TermHandler
 from dethpc.core._train import DummyTrainContext, EarlyExitReason, TrainContext
-from dethpc.errors import InvalidHP, RunDirError
+from dethpc.domain.end_report import plain_text
+from dethpc.domain.reports import WOULD_FAIL_AGAIN
+from dethpc.errors import InvalidHP, MetricMissing, RunDirError
 from dethpc.storage import CheckpointStore, build, section
 
 if TYPE_CHECKING:  # what only init() needs is loaded there
     from dethpc.client.address import MasterFinder
     from dethpc.core._reporter import Reporter, Reports
+    from dethpc.domain.trial_config import TrialConfig
     from dethpc.rundir.layout import AttemptDir
 
 logger = logging.getLogger("dethpc.core")
 
+_WORTH = 2.0  # seconds that a look waits for what the search says of the last validation
 _VERDICT = 10.0  # seconds that an operation waits for what the master says of the one before
 
 Storage = Union[str, "os.PathLike[str]", Dict[str, Any]]
@@ -137,6 +142,8 @@ class Context:
     ) -> None:
         if isinstance(exc_val, InvalidHP):
             self.train.report_early_exit(EarlyExitReason.INVALID_HP)
+        elif isinstance(exc_val, MetricMissing):
+            self.train._report_early_exit(f"{WOULD_FAIL_AGAIN}{plain_text(exc_val)[:500]}")
         self.close(exc_type, exc_val, exc_tb)
         if isinstance(exc_val, InvalidHP):
             logger.info("these hyperparameters are invalid: %s", exc_val)
@@ -192,11 +199,10 @@ def _on_cluster(
 ) -> Context:
     from dethpc.client.address import MasterFinder
     from dethpc.client.session import Session
-    from dethpc.core._reporter import Reporter
-    from dethpc.domain.ids import AttemptId
     from dethpc.rundir.layout import AttemptDir
 
     assert info._attempt_dir is not None
+    name_levels()
     trial, attempt = info.trial, AttemptDir(info._attempt_dir)
     settings = trial._settings
     finder = MasterFinder(info._master_file, info.master_url)
@@ -205,15 +211,7 @@ def _on_cluster(
     watcher = _PreemptionWatcher(
         attempt, info.allocation_id, Session(finder, info.session_token, retries=0), finder, info._stop_at
     )
-    reporter = None
-    if distributed.rank == 0:
-        reporter = Reporter(
-            attempt.journal,
-            Session(finder, info.session_token, timeout=15, retries=0),
-            AttemptId.parse(info.allocation_id),
-            watcher.hear,
-            finder.refresh,
-        )
+    reporter = _of_chief(info, finder, attempt.journal, watcher.hear) if distributed.rank == 0 else None
     tensorboard = _tensorboard_files(info, distributed, store)
     automatic = tensorboard_mode is TensorboardMode.AUTO and distributed.rank == 0
     writer = TensorboardWriter(tensorboard) if automatic else None
@@ -221,7 +219,9 @@ def _on_cluster(
     train = TrainContext(
         session, trial.trial_id, trial.experiment_id, reports, distributed, tensorboard_mode, tensorboard, writer
     )
-    preempt = PreemptContext(distributed, preempt_mode, watcher, partial(acknowledge, attempt, reporter))
+    preempt = PreemptContext(
+        distributed, preempt_mode, watcher, partial(acknowledge, attempt, reporter), _verdict(reporter, settings)
+    )
     return Context(
         checkpoint=CheckpointContext(
             distributed, store, storage_section, session, train._report, info.latest_checkpoint
@@ -243,6 +243,11 @@ def _on_cluster(
         _tensorboard=writer,
         _term=_term_handler(attempt, preempt),
     )
+
+
+def _verdict(reporter: Optional[Reporter], settings: TrialConfig) -> Optional[Callable[[], None]]:
+    """Waits for what the search says of the last validation; None where it ends no trial by one."""
+    return partial(reporter.await_verdict, _WORTH) if reporter and settings.searcher.stops_trials else None
 
 
 def _term_handler(attempt: AttemptDir, preempt: PreemptContext) -> TermHandler:
@@ -273,6 +278,15 @@ def _disk(info: ClusterInfo) -> Optional[str]:
     """Where this node keeps what is on its way to a store that is no folder; None: wherever the store says."""
     scratch = info._folder("scratch")
     return None if scratch is None else str(scratch / "checkpoints")
+
+
+def _of_chief(info: ClusterInfo, finder: MasterFinder, journal: Path, on_stop: Callable[[str], None]) -> Reporter:
+    from dethpc.client.session import Session
+    from dethpc.core._reporter import Reporter
+    from dethpc.domain.ids import AttemptId
+
+    session = Session(finder, info.session_token, timeout=15, retries=0)
+    return Reporter(journal, session, AttemptId.parse(info.allocation_id), on_stop, finder.refresh)
 
 
 def _beside_chief(info: ClusterInfo, finder: MasterFinder, journal: Path) -> Reports:

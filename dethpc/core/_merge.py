@@ -1,4 +1,4 @@
-"""What the workers of a sharded checkpoint bring, made one; and whom to blame where they disagree."""
+"""Merges the metadata and file lists of all ranks of a sharded checkpoint; says which ranks conflict."""
 
 from __future__ import annotations
 

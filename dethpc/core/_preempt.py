@@ -114,13 +114,18 @@ class PreemptContext:
         preempt_mode: PreemptMode,
         watcher: Optional[_PreemptionWatcher],
         acknowledge: Callable[[str], None],
+        await_verdict: Optional[Callable[[], None]] = None,
     ) -> None:
+        """``await_verdict`` is called before each look of the chief: whoever has just validated hears first what the search says
+        of it, and so stops at the state that it has validated."""
         self._dist = dist
         self._preempt_mode = PreemptMode(preempt_mode)
         self._watcher = watcher if dist.rank == 0 or self._preempt_mode is PreemptMode.WorkersAskMaster else None
         self._acknowledge = acknowledge
+        self._await_verdict = await_verdict if self._watcher is not None else None
         self._ack_sent = False
-        self._answered = False  # should_preempt() has said True
+        self._asked = False  # the training has called should_preempt()
+        self._answered = False  # it has said True
         self._reason = ""  # why, where the process has it from a signal of its own
         self._started = False
         # Asked after each batch, so what does not change is found out once.
@@ -136,8 +141,14 @@ class PreemptContext:
         return self
 
     def close(self) -> None:
-        if self._watcher is not None:
-            self._watcher.close()
+        if self._watcher is None:
+            return
+        if not self._asked and self._watcher.should_preempt(fresh=True):
+            logger.warning(
+                "this trial was asked to stop (%s) and went on: its code never calls core.preempt.should_preempt()",
+                self._watcher.reason,
+            )
+        self._watcher.close()
 
     def __enter__(self) -> PreemptContext:
         return self.start()
@@ -157,6 +168,9 @@ class PreemptContext:
             raise RuntimeError("should_preempt() only works inside `with core.init() as context:`")
         if self._refused:
             raise RuntimeError(f"in mode ChiefOnly rank {self._dist.rank} may not call should_preempt()")
+        self._asked = True
+        if self._await_verdict is not None and not self._answered:
+            self._await_verdict()
         out = self._watcher is not None and self._watcher.should_preempt()
         if out and auto_ack and not self._ack_sent:
             self.acknowledge_preemption_signal()
@@ -183,6 +197,7 @@ class PreemptContext:
 
     def _leave(self) -> bool:
         """The chief's own look, which the other workers need not join. True: it has been told, and complies."""
+        self._asked = True
         out = self._watcher is not None and self._watcher.should_preempt(fresh=True)
         if out and not self._ack_sent:
             self.acknowledge_preemption_signal()

@@ -76,6 +76,7 @@ class Reporter:
         self._disk_refuses = False
         self._seq = 0  # of the last report
         self._urgent_seq = 0  # of the last one that is not to wait
+        self._awaited_seq = 0  # of the last one whose verdict was waited for
         self._sent = 0  # the last one that the master was told of
         self._applied = 0  # the last one that the master is known to have applied
         self._settling = False
@@ -129,6 +130,12 @@ class Reporter:
                     break
                 self._lock.wait(left)
             self._settling = False
+
+    def await_verdict(self, seconds: float) -> None:
+        """As ``settle``, once for each report that the search decides by; else at once."""
+        if self._urgent_seq > max(self._applied, self._awaited_seq):
+            self._awaited_seq = self._urgent_seq
+            self.settle(seconds)
 
     def close(self) -> None:
         """Bring everything to disk, and give the master a moment to hear of it."""
@@ -241,6 +248,8 @@ class Reporter:
         begun = time.monotonic()
         with self._lock:
             while not self._closing:
+                if self._settling and self._waiting:
+                    return
                 left = begun + (_RING_EVERY if self._is_urgent() else seconds) - time.monotonic()
                 if left <= 0:
                     return

@@ -139,6 +139,10 @@ class Finishing:
         logger.info("checkpoint %s is in %s until %s answers", storage_id, spool, self._store)
 
     def _told(self, storage_id: str, files: Dict[str, int], metadata: Dict[str, Any]) -> Dict[str, Any]:
+        if files.keys() <= {METADATA}:
+            logger.warning(
+                "checkpoint %s holds its metadata alone: the training has written no file into it", storage_id
+            )
         return {
             "uuid": storage_id,
             "steps_completed": int(metadata["steps_completed"]),
@@ -217,7 +221,10 @@ def _check_steps(steps: Any) -> None:
             f"a checkpoint's 'steps_completed' is a whole number from 0 to 2**63 - 1; found {shown(steps)}: nothing was stored"
         )
     if isinstance(steps, bool) or not isinstance(steps, int):
-        raise ValueError(f"a checkpoint's metadata must have an integer 'steps_completed'; found {steps!r}")
+        instead = "" if steps is None else f", not {steps!r}"
+        raise ValueError(
+            f"a checkpoint's metadata must have an integer 'steps_completed'{instead}: how far it was trained"
+        )
 
 
 def write_metadata(staged: Path, metadata: Dict[str, Any]) -> int:

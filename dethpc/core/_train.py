@@ -110,8 +110,12 @@ class TrainContext:
 
     def report_early_exit(self, reason: EarlyExitReason) -> None:
         """Report why the trial ends early. Raising ``InvalidHP`` inside the core context does it for you."""
-        data = {"reason": EarlyExitReason(reason).value}
         logger.info("report_early_exit(%s)", reason)
+        self._report_early_exit(EarlyExitReason(reason).value)
+
+    def _report_early_exit(self, reason: str) -> None:
+        """Also of reasons that are not for user code to give: see ``domain.reports``."""
+        data = {"reason": reason}
         if self._distributed.rank == 0:
             self._reporter.report(ReportKind.EARLY_EXIT, data, durable=True)
             return
@@ -231,8 +235,8 @@ class DummyTrainContext(TrainContext):
         except (TypeError, ValueError) as error:
             logger.warning("on a cluster this would be refused: %s", error)
 
-    def report_early_exit(self, reason: EarlyExitReason) -> None:
-        logger.info("report_early_exit(%s)", reason)
+    def _report_early_exit(self, reason: str) -> None:
+        pass
 
     def get_metadata(self) -> Optional[Dict[str, Any]]:
         return None

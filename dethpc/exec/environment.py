@@ -146,6 +146,9 @@ def for_user(
             env.pop(name, None)
     if master.certificate:
         env["DET_MASTER_CERT_FILE"] = master.certificate
+    env.pop("DET_TRIAL_DIR", None)
+    if spec.trial_dir:
+        env["DET_TRIAL_DIR"] = spec.trial_dir
     env.pop("DET_LATEST_CHECKPOINT", None)
     if resume.checkpoint:
         env["DET_LATEST_CHECKPOINT"] = resume.checkpoint

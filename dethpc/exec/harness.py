@@ -46,7 +46,7 @@ def load(spec: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
             raise
-        raise ValueError(f"there is no module {module!r} in {os.getcwd()}") from None
+        raise ValueError(f"there is no module {module!r} in the context directory") from None
     for part in name.split("."):
         if not hasattr(found, part):
             raise ValueError(f"{module} has no {name!r}")

@@ -229,6 +229,9 @@ class _Node:
         self._workdir.remove()
         for folder in filter(None, (self._scratch, self._sockets)):
             remove(folder)
+        if self._spec.trial_dir:
+            with contextlib.suppress(OSError):  # it holds something, or another node of the trial has removed it
+                os.rmdir(self._spec.trial_dir)
         self._scratch = self._sockets = ""
 
     def _prepare(self) -> Optional[NodeResult]:
@@ -245,6 +248,8 @@ class _Node:
             )
             self._directory = os.path.join(self._scratch, unpack.WORK)
             self._sockets = str(scratch.for_sockets(Path(self._scratch), name))
+            if spec.trial_dir:
+                os.makedirs(spec.trial_dir, 0o700, exist_ok=True)
             mounts.link(spec.mounts, self._directory, self._log)
             self._workdir.make(spec, self._directory, self._log)
         except (RunDirError, OSError) as error:

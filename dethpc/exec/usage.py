@@ -97,8 +97,10 @@ class _Job:
         if environ.get("DETHPC_JOB_ID", ours) != ours and not element:
             ours = ""  # the local scheduler's, which has no such tasks
         self._marks = [f"SLURM_JOB_ID={ours}".encode()] if ours else []
-        if ours and environ.get("SLURMD_NODENAME"):  # several nodes may be one machine
-            self._marks.append(f"SLURMD_NODENAME={environ['SLURMD_NODENAME']}".encode())
+        # Several nodes may be one machine, and so may several clusters, each of which counts its jobs from 1.
+        for name in ("SLURMD_NODENAME", "SLURM_CLUSTER_NAME", "SLURM_CONF") if ours else ():
+            if environ.get(name):
+                self._marks.append(f"{name}={environ[name]}".encode())
         self._used: dict[
             tuple[int, int], float
         ] = {}  # process id and start -> CPU seconds; nobody else counts them for us

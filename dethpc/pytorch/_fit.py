@@ -102,7 +102,10 @@ class _Trainer(abc.ABC):
             targets = self._targets(info)
             max_length = targets[-1] if targets else None
         if max_length is None:
-            raise ValueError("fit(max_length=...) is missing: Batch(n) or Epoch(n)")
+            raise ValueError(
+                "nothing says how long to train: set searcher.max_length in the configuration, or call "
+                "fit(max_length=Batch(n) or Epoch(n))"
+            )
         if not isinstance(max_length, (Batch, Epoch)) or not isinstance(max_length.value, int):
             raise TypeError(f"max_length is a Batch or an Epoch of a whole number, not {max_length!r}")
         if searcher is not None:

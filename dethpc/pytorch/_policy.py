@@ -7,7 +7,8 @@ import time
 from typing import Optional
 
 from dethpc.core import TrainContext
-from dethpc.errors import DethpcError
+from dethpc.domain.hints import without_metric
+from dethpc.errors import DethpcError, MetricMissing
 from dethpc.pytorch._metrics import Metrics
 
 logger = logging.getLogger("dethpc.pytorch")
@@ -27,19 +28,13 @@ class CheckpointPolicy:
     def wants(self, metrics: Metrics) -> bool:
         """Whether a validation with these metrics is to be saved. Ask before it is reported: it would count among the best itself.
 
-        Raises RuntimeError when the searcher's metric is missing or is no number."""
+        Raises MetricMissing when the searcher's metric is missing or is no number."""
         if self._name != "best":
             return self._name == "all"
-        if self._metric not in metrics:
-            raise RuntimeError(
-                f"the searcher's metric {self._metric!r} is not among the validation metrics: {', '.join(map(repr, metrics))}"
-            )
-        try:
-            now = float(metrics[self._metric])
-        except (TypeError, ValueError):
-            raise RuntimeError(
-                f"the searcher's metric {self._metric!r} is a number, not {metrics[self._metric]!r}"
-            ) from None
+        name = str(self._metric)
+        if problem := without_metric(name, "metric", metrics):
+            raise MetricMissing(problem)
+        now = float(metrics[name])
         known = self._best_of_experiment()
         before = self._best if known is None else known
         better = before is None or (now < before if self._smaller_is_better else now > before)

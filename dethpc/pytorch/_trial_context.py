@@ -16,6 +16,11 @@ from dethpc.pytorch._data import TorchData, _Data, to_device
 from dethpc.pytorch._reducer import _PyTorchReducerContext
 from dethpc.trials import TrialContext
 
+NO_BATCH_SIZE = (
+    "there is no hyperparameter global_batch_size: add it to hyperparameters in the configuration, or, off the cluster, to "
+    "init(hparams=...)"
+)
+
 logger = logging.getLogger("dethpc.pytorch")
 
 
@@ -88,13 +93,13 @@ class _TrialContext(TrialContext, _PyTorchReducerContext, metaclass=abc.ABCMeta)
     def get_global_batch_size(self) -> int:
         """Records of a batch over all slots: the hyperparameter ``global_batch_size``, rounded down to a multiple of the slots."""
         if self._global_batch_size is None:
-            raise ValueError("there is no hyperparameter global_batch_size: pass it to init(hparams=...)")
+            raise ValueError(NO_BATCH_SIZE)
         return self._global_batch_size
 
     def get_per_slot_batch_size(self) -> int:
         """Records of a batch on one slot."""
         if self._per_slot_batch_size is None:
-            raise ValueError("there is no hyperparameter global_batch_size: pass it to init(hparams=...)")
+            raise ValueError(NO_BATCH_SIZE)
         return self._per_slot_batch_size
 
     def get_data_config(self) -> Dict[str, Any]:

@@ -182,17 +182,25 @@ class Home:
         """The Python environment of an experiment that has one of its own."""
         return self.experiment(experiment_id) / "venv"
 
+    def trials(self, experiment_id: int) -> Path:
+        """What the experiment's trials keep over their attempts, each in the folder that its id names."""
+        return self.experiment(experiment_id) / "trials"
+
     def search(self, experiment_id: int) -> Path:
         """How a large search stood when it ended."""
         return self.experiment(experiment_id) / "search.json"
 
+    @property
+    def contexts(self) -> Path:
+        return self.root / "contexts"
+
     def context(self, sha256: str) -> Path:
         """Contexts are named by their content: experiments that share code share the file."""
-        return self.root / "contexts" / f"{sha256}.tar.gz"
+        return self.contexts / f"{sha256}.tar.gz"
 
     def context_of_files(self, digest: str) -> Path:
         """A link to the context that was made of files with this digest."""
-        return self.root / "contexts" / "by-files" / digest
+        return self.contexts / "by-files" / digest
 
     @property
     def environments(self) -> Path:

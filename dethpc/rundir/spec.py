@@ -28,7 +28,8 @@ class Spec(NamedTuple):
     them, are how long the trial shall train, in the searcher's unit, increasing. ``venv`` is the folder of the experiment's own
     Python environment, "" where it wants none; ``venv_at_need`` where it gets one should pip in its hook install anything;
     ``det_prefix`` the ``sys.prefix`` of the interpreter that serves det, which no job
-    changes. ``container``: ``{"runtime", "image", "links"}`` of a run in one, where ``links`` are pairs of a path inside and the
+    changes. ``trial_dir`` is the trial's folder, which stays over its attempts; "" where the run is of no trial.
+    ``container``: ``{"runtime", "image", "links"}`` of a run in one, where ``links`` are pairs of a path inside and the
     ``container_path`` in the working directory that leads there; {} without a container.
     """
 
@@ -71,6 +72,7 @@ class Spec(NamedTuple):
     venv: str = ""
     venv_at_need: str = ""
     det_prefix: str = ""
+    trial_dir: str = ""
     container: Mapping[str, Any] = {}
     kind: str = "trial"
     version: int = VERSION

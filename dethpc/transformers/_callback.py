@@ -48,7 +48,8 @@ class DetCallback(transformers.TrainerCallback):
 
     A stop is looked for after each step; the Trainer then saves and ends. At the end of the training it evaluates (if
     ``args.do_eval``, which any ``eval_strategy`` implies) and saves, unless it has done so at that step. Raises ValueError when
-    the Trainer's length is not the one that the search reckons with, or an evaluation lacks the searcher's metric.
+    the Trainer's length is not the one that the search reckons with, and MetricMissing when an evaluation lacks
+    the searcher's metric.
     """
 
     def __init__(

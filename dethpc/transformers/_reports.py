@@ -38,7 +38,7 @@ class Reports:
             self.send()
 
     def send(self) -> None:
-        """Raises ValueError when an evaluation of the training lacks what the search compares trials by."""
+        """Raises MetricMissing when an evaluation of the training lacks what the search compares trials by."""
         for group in list(self._gathered):
             self._send(group)
 

@@ -6,7 +6,9 @@ from typing import Any, Dict, Optional
 
 import transformers
 
+from dethpc.domain.hints import without_metric
 from dethpc.domain.trial_config import SearcherConfig
+from dethpc.errors import MetricMissing
 
 
 def check_length(searcher: SearcherConfig, args: transformers.TrainingArguments) -> None:
@@ -36,8 +38,7 @@ def check_length(searcher: SearcherConfig, args: transformers.TrainingArguments)
 
 
 def check_metrics(searcher: SearcherConfig, metrics: Dict[str, Any]) -> None:
-    """Raises ValueError when an evaluation lacks what the search compares trials by."""
-    wanted = {"searcher.metric": searcher.metric, "searcher.time_metric": searcher.time_metric}
-    for field, name in wanted.items():
+    """Raises MetricMissing when an evaluation lacks what the search compares trials by."""
+    for role, name in (("metric", searcher.metric), ("time_metric", searcher.time_metric)):
         if name and name not in metrics:
-            raise ValueError(f"{field} is {name!r}, and the evaluation has {', '.join(map(repr, metrics))}")
+            raise MetricMissing(without_metric(name, role, metrics))

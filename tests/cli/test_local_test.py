@@ -130,4 +130,4 @@ def test_a_metric_that_is_named_otherwise_fails_the_test(tmp_path: Path) -> None
     done = det(tmp_path, "python3 train.py", "train.py", source)
     assert done.returncode == 1, done.stdout + done.stderr
     assert steps(done.stdout)["validate"] == "failed"
-    assert "loss, the searcher's metric, is not among the reported metrics (losss)" in done.stdout
+    assert "loss, the searcher's metric, is not among the reported validation metrics (losss)" in done.stdout

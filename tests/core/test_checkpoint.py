@@ -57,6 +57,20 @@ def test_a_stored_checkpoint_is_reported_and_restored(cluster: Cluster) -> None:
     assert restored == cluster.storage / storage_id
 
 
+def test_a_checkpoint_into_which_nothing_was_written_is_stored_with_a_warning(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.enter()
+    with core.init() as context:
+        with context.checkpoint.store_path({"steps_completed": 1}) as (path, _):
+            fill(path, {"weights": "w"})
+        assert "holds its metadata alone" not in caplog.text
+        with context.checkpoint.store_path({"steps_completed": 2}) as (_, empty):
+            pass
+    assert f"checkpoint {empty} holds its metadata alone" in caplog.text
+    assert len(cluster.journal("checkpoint")) == 2
+
+
 def test_a_directory_is_uploaded_and_downloaded(cluster: Cluster, tmp_path: Path) -> None:
     cluster.enter()
     source = fill(tmp_path / "src", {"a": "1", "b/c": "2", "skip": "3", "metadata.json": "mine"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from pathlib import Path
@@ -26,6 +27,32 @@ def test_a_stop_file_stops_and_is_acknowledged_once(cluster: Cluster) -> None:
         assert context.preempt.should_preempt()
     assert [event.kind for event in cluster.journal()] == ["ack"]
     assert json.loads(cluster.attempt.ack.read_text())["at"] <= time.time()
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_training_that_was_asked_to_stop_and_never_asks_is_told_so(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, asks: bool
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # as in a script that has set up no logging
+    cluster.enter()
+    with core.init() as context:
+        if asks:
+            context.preempt.should_preempt()
+        write_json(cluster.attempt.stop, {"reason": "searcher", "at": time.time(), "deadline": None})
+    line = "WARNING: this trial was asked to stop (searcher) and went on: its code never calls core.preempt.should_preempt()\n"
+    assert capsys.readouterr().err == ("" if asks else line)
+
+
+def test_a_program_with_logging_of_its_own_has_each_warning_once(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = logging.StreamHandler()
+    own.setFormatter(logging.Formatter("mine: %(message)s"))
+    monkeypatch.setattr(logging.getLogger(), "handlers", [own])
+    cluster.enter()
+    with core.init():
+        logging.getLogger("dethpc.core").warning("once")
+    assert capsys.readouterr().err == "mine: once\n"
 
 
 def test_without_auto_ack_nothing_is_acknowledged_until_asked(cluster: Cluster) -> None:
@@ -65,6 +92,41 @@ def test_the_answer_to_a_report_stops(cluster: Cluster) -> None:
         wait_until(context.preempt.should_preempt)
         watcher = context.preempt._watcher
         assert isinstance(watcher, _PreemptionWatcher) and watcher.reason == "searcher"
+
+
+@pytest.mark.parametrize(("search", "waits"), [("adaptive_asha", True), ("single", False)])
+def test_whoever_has_validated_hears_the_searchs_verdict_at_the_first_look(
+    cluster: Cluster, search: str, waits: bool
+) -> None:
+    master = cluster.start_master()
+    asked = threading.Event()
+
+    def ring(body: Any) -> Any:
+        """The search decides while the training looks, not before."""
+        asked.wait(0.0 if waits else LONG_ENOUGH)
+        time.sleep(0.2)
+        return 200, {"appliedSeq": 99, "stop": {"reason": "searcher"}, "ringAfter": 1.0}
+
+    master.answers["/api/v1/runs/1.3.2/attempts/0/events"] = ring
+    cluster.info["trial"]["config"]["searcher"]["name"] = search
+    cluster.enter()
+    with core.init() as context:
+        context.train.report_validation_metrics(1, {"loss": 0.5})
+        assert context.preempt.should_preempt() is waits
+        asked.set()
+        assert cheapest(context.preempt.should_preempt) < 0.0005
+
+
+def test_a_verdict_that_does_not_come_is_waited_for_once_and_the_master_not_besieged(cluster: Cluster) -> None:
+    master = cluster.start_master()
+    master.answers["/api/v1/runs/1.3.2/attempts/0/events"] = lambda body: (200, {"appliedSeq": 0, "ringAfter": 1.0})
+    cluster.info["trial"]["config"]["searcher"]["name"] = "adaptive_asha"
+    cluster.enter()
+    with core.init() as context:
+        context.train.report_validation_metrics(1, {"loss": 0.5})
+        assert not context.preempt.should_preempt()
+        assert sum("/events" in each for each in master.asked) < 20
+        assert cheapest(context.preempt.should_preempt) < 0.0005
 
 
 @pytest.mark.parametrize(("left", "stops"), [(LONG_ENOUGH, False), (0.0, True)])

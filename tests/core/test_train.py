@@ -25,7 +25,7 @@ from dethpc import core
 from dethpc.core import _reporter
 from dethpc.domain.ids import AttemptId
 from dethpc.domain.reports import Report, ReportKind
-from dethpc.errors import InvalidHP, MasterUnreachable, NotSupportedYet
+from dethpc.errors import InvalidHP, MasterUnreachable, MetricMissing, NotSupportedYet
 from dethpc.rundir.journal import read
 from tests.core.conftest import TOKEN, Cluster
 from tests.waiting import cheapest, wait_until
@@ -313,6 +313,13 @@ def test_invalid_hyperparameters_are_reported_and_the_process_exits_with_zero(cl
     assert brief(cluster.journal()) == [(1, "early_exit", {"reason": "EXITED_REASON_INVALID_HP"})]
 
 
+def test_what_would_fail_again_is_reported_as_such(cluster: Cluster) -> None:
+    cluster.enter()
+    with pytest.raises(MetricMissing), core.init():
+        raise MetricMissing("acuracy is not among them")
+    assert brief(cluster.journal()) == [(1, "early_exit", {"reason": "WOULD_FAIL_AGAIN: acuracy is not among them"})]
+
+
 def test_another_workers_invalid_hyperparameters_are_told_to_the_master(cluster: Cluster) -> None:
     master = cluster.start_master()
     told: List[Any] = []
@@ -407,6 +414,8 @@ def test_off_the_cluster_reports_are_accepted(off_cluster: Path) -> None:
     path.rmdir()
     with pytest.raises(SystemExit), core.init():
         raise InvalidHP
+    with pytest.raises(MetricMissing), core.init():
+        raise MetricMissing
 
 
 def test_what_comes_later_says_so(cluster: Cluster) -> None:

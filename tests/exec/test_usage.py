@@ -58,16 +58,18 @@ def start() -> Iterator[Callable[..., None]]:
         child.communicate()
 
 
-def test_tasks_that_slurm_started_for_the_job_count_and_those_of_its_other_nodes_do_not(
+def test_tasks_that_slurm_started_for_the_job_count_and_those_of_other_nodes_and_clusters_do_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: Callable[..., None]
 ) -> None:
     job = {"SLURM_JOB_ID": f"{os.getpid()}0001"}  # another id of ours: the local scheduler runs inside of that job
-    start(64, **job, SLURMD_NODENAME="n0")
-    start(256, **job, SLURMD_NODENAME="n1")
+    here = {"SLURMD_NODENAME": "n0", "SLURM_CONF": "/etc/slurm/slurm.conf"}
+    start(64, **job, **here)
+    start(256, **job, **{**here, "SLURMD_NODENAME": "n1"})
+    start(256, **job, **{**here, "SLURM_CONF": "/another/slurm.conf"})  # of another cluster on this machine
     monkeypatch.setattr(usage.processes, "descendants", lambda sessions: [])
     alone, mine = (
         Meter(tmp_path / "a", {**job, "DETHPC_JOB_ID": "3"}),
-        Meter(tmp_path / "b", {**job, "DETHPC_JOB_ID": job["SLURM_JOB_ID"], "SLURMD_NODENAME": "n0"}),
+        Meter(tmp_path / "b", {**job, "DETHPC_JOB_ID": job["SLURM_JOB_ID"], **here}),
     )
     for meter in (alone, mine, mine):  # looking twice counts nothing twice
         meter.write()

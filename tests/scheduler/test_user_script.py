@@ -91,11 +91,11 @@ def test_what_sbatch_would_not_take_is_refused_with_its_line(line: str) -> None:
 def test_what_makes_no_sense_for_one_trial_is_refused_by_name() -> None:
     with pytest.raises(ConfigError) as error:
         options("-a 1-9", "--wait", "-M other --nodefile=x")
-    assert [problem.found for problem in error.value.problems] == [
-        "--array in train.sbatch",
-        "--wait in train.sbatch",
-        "--clusters in train.sbatch",
-        "--nodefile in train.sbatch",
+    assert [problem.message.split(" is not possible in train.sbatch: ")[0] for problem in error.value.problems] == [
+        "--array",
+        "--wait",
+        "--clusters",
+        "--nodefile",
     ]
     for line in ("hetjob", " packjob"):
         with pytest.raises(ConfigError, match="heterogeneous"):
@@ -110,7 +110,7 @@ def test_lines_after_the_first_command_are_comments() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("srun true", "a script that begins with #!"),
+        ("srun true", "must begin with #!"),
         ("", "an empty file"),
         ("#!/bin/bash\r\n#SBATCH -n 2\r\necho\r\n", "Batch script contains DOS line breaks"),
         ("#!/bin/bash\n#SBATCH -n 2\nif true; then\r\necho\nfi\n", "Batch script contains DOS line breaks"),

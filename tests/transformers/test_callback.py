@@ -156,7 +156,7 @@ def test_without_evaluations_and_saves_it_ends_with_both(searched: Cluster) -> N
         ({"max_length": {"batches": 9}}, {}, "3 epochs .*says 9 batches"),
         ({"max_length": 9}, {}, "without a unit"),
         ({"time_metric": "epochs", "max_time": 4}, {}, "max_time says 4 epochs: make them the same$"),
-        ({"metric": "eval_accuracy"}, {"max_steps": 2}, "searcher.metric is 'eval_accuracy'"),
+        ({"metric": "eval_accuracy"}, {"max_steps": 2}, "eval_accuracy, the searcher's metric, is not among"),
         ({"max_length": {"epochs": 3}}, {"max_steps": -1, "save_strategy": "no"}, None),
         ({"time_metric": "batches", "max_time": 2}, {"max_steps": 2}, None),
     ],
@@ -170,6 +170,8 @@ def test_the_search_and_the_trainer_must_agree(
         return
     with pytest.raises(ValueError, match=message):
         train(searched, **arguments)
+    left = [event.data["reason"] for event in searched.journal("early_exit")]
+    assert bool(left) == ("metric" in searcher), "an evaluation would lack it again"
 
 
 def test_test_mode_trains_one_step(searched: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

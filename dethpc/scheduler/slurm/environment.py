@@ -46,7 +46,7 @@ def cluster(environment: Mapping[str, str]) -> str:
     chosen = environment.get("SLURM_CLUSTERS", "").strip()
     if "," in chosen or chosen == "all":
         hint = "choose one, and use another DETHPC_HOME for each other cluster: its master serves that"
-        raise ConfigError([Problem("SLURM_CLUSTERS", repr(chosen), "the name of one cluster", hint)])
+        raise ConfigError([Problem.of_value("SLURM_CLUSTERS", repr(chosen), "the name of one cluster", hint)])
     return chosen
 
 

@@ -134,7 +134,7 @@ def sh(value: object) -> str:
     """``value`` as one word of bash, on one line: control characters are spelled as escapes."""
     text = str(value)
     if "\0" in text:
-        raise ConfigError([Problem("environment", repr(text), "text without NUL characters")])
+        raise ConfigError([Problem("environment", f"{text!r} contains a NUL character")])
     if not _CONTROL.search(text):
         return shlex.quote(text)
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
@@ -145,7 +145,7 @@ def word(value: object) -> str:
     """``value`` as one word of bash, which may take several lines: shell code stays readable."""
     text = str(value)
     if "\0" in text:
-        raise ConfigError([Problem("environment", repr(text), "text without NUL characters")])
+        raise ConfigError([Problem("environment", f"{text!r} contains a NUL character")])
     return shlex.quote(text)
 
 
@@ -160,7 +160,7 @@ _PLAIN = re.compile(r"[\w@%+=:,./\[\]*^|&-]*\Z")
 
 def _word(name: str, text: str) -> str:
     if re.search(r"[\x00-\x1f\x7f]", text):
-        raise ConfigError([Problem(name, repr(text), "text on one line, without control characters")])
+        raise ConfigError([Problem(name, f"{text!r} must be on one line, without control characters")])
     if _PLAIN.match(text):
         return text
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
@@ -175,7 +175,7 @@ def _with_others(gres: str | None, options: Sequence[Option]) -> str | None:
         others = requested(given[-1])
     except GresError as error:
         raise ConfigError(
-            [Problem("slurm.sbatch_args", f"--gres={given[-1]} ({error})", "GRES as sbatch takes them")]
+            [Problem("slurm.sbatch_args", f"sbatch would not take --gres={given[-1]}: {error}")]
         ) from None
     return ",".join([gres, *map(str, others)])
 
@@ -187,7 +187,7 @@ def _without_signal(options: Sequence[Option]) -> tuple[list[Option], WarningSig
     try:
         asked = WarningSignal.parse(given[-1]) if given else None
     except ValueError as error:
-        raise ConfigError([Problem("slurm.sbatch_args", f"--signal={given[-1]}", str(error))]) from None
+        raise ConfigError([Problem.of_value("slurm.sbatch_args", f"--signal={given[-1]}", str(error))]) from None
     return [option for option in options if option.name != "signal"], asked
 
 
@@ -217,15 +217,17 @@ def literal_path(path: Path) -> str:
     """sbatch replaces ``%j`` and the like in file names; a backslash anywhere would switch that off and vanish."""
     text = str(path)
     if "\\" in text:
-        raise ConfigError([Problem("output", repr(text), "a run directory without a backslash in its path")])
+        raise ConfigError(
+            [Problem("output", f"the path of the run directory, {text!r}, has a backslash, which sbatch cannot take")]
+        )
     return text.replace("%", "%%")
 
 
 def _variables(env: Mapping[str, str]) -> dict[str, str]:
     bad = [name for name in env if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)]
     if bad:
-        allowed = "letters, digits and _, not starting with a digit"
-        raise ConfigError([Problem("environment_variables", repr(name), allowed) for name in bad])
+        allowed = "a name of letters, digits and _ that does not start with a digit"
+        raise ConfigError([Problem.of_value("environment_variables", repr(name), allowed) for name in bad])
     return dict(env)
 
 
@@ -248,12 +250,10 @@ def all_options(lines: Sequence[str]) -> list[Option]:
                 raise Unreadable("no option")
             options += read(words)
         except (Unreadable, ValueError) as error:
-            allowed = "options of sbatch, such as --mail-type=END"
-            problems.append(Problem("slurm.sbatch_args", f"{line!r} ({error})", allowed))
+            problems.append(Problem("slurm.sbatch_args", f"sbatch would not take {line!r}: {error}"))
     for option in options:
         if option.use is Use.REFUSED:
-            allowed = f"other options; --{option.name} is not yours: {option.why}"
-            problems.append(Problem("slurm.sbatch_args", str(option), allowed))
+            problems.append(Problem("slurm.sbatch_args", f"{option} is not possible here: {option.why}"))
     if problems:
         raise ConfigError(problems)
     return options
@@ -265,10 +265,10 @@ def check_pools(lines: Sequence[str], pool: str) -> None:
     try:
         options = [option for line in lines for option in read(shlex.split(line.removeprefix("#SBATCH")))]
     except (Unreadable, ValueError) as error:
-        raise ConfigError([Problem(field_name, str(error), "options of sbatch, such as --mail-type=END")]) from None
+        raise ConfigError([Problem(field_name, f"sbatch would not take it: {error}")]) from None
     of_trials = NODES | TASKS | GPUS
     problems = [
-        Problem(field_name, str(option), f"other options; {option.why or 'it follows from what a trial asks for'}")
+        Problem(field_name, f"{option} is not possible here: {option.why or 'it follows from what a trial asks for'}")
         for option in options
         if (option.use in (Use.REFUSED, Use.TRANSLATED) and option.name != "partition") or option.name in of_trials
     ]

@@ -48,8 +48,7 @@ def read(text: str, path: str, extra: Sequence[str] = ()) -> UserScript:
                 problems.append(
                     Problem(
                         "entrypoint",
-                        f"{line.strip()!r} ({error})",
-                        "options as sbatch takes them",
+                        f"sbatch would not take {line.strip()!r}: {error}",
                         file=path,
                         line=number,
                     )
@@ -57,10 +56,12 @@ def read(text: str, path: str, extra: Sequence[str] = ()) -> UserScript:
     try:
         options += known.read(extra)
     except Unreadable as error:
-        problems.append(Problem("entrypoint", str(error), "sbatch OPTIONS SCRIPT, each option one word (--time=10)"))
+        problems.append(
+            Problem("entrypoint", f"{error}; write sbatch OPTIONS SCRIPT, each option one word (--time=10)")
+        )
     for option in options:
         if option.use is Use.REFUSED:
-            problems.append(Problem("entrypoint", f"--{option.name} in {path}", f"a script without it; {option.why}"))
+            problems.append(Problem("entrypoint", f"--{option.name} is not possible in {path}: {option.why}"))
     if problems:
         raise ConfigError(problems)
     foreign = sorted({line.split()[0] for _, line in _head(text) if line.startswith(_OTHERS)})
@@ -73,18 +74,16 @@ def _unfit(text: str, path: str) -> Iterator[Problem]:
     first = text.partition("\n")[0]
     if not text.startswith("#!"):
         shown = repr(first[:40]) if text else "an empty file"
-        yield Problem("entrypoint", f"{path}, which begins with {shown}", "a script that begins with #!")
+        yield Problem("entrypoint", f"{path} must begin with #!, such as #!/bin/bash, not with {shown}")
     elif "\r\n" in text or first.endswith("\r"):
-        allowed = f"UNIX line breaks; convert it with sed -i 's/\\r$//' {path}"
-        yield Problem("entrypoint", f"{path}: Batch script contains DOS line breaks (\\r\\n)", allowed)
+        message = f"{path}: Batch script contains DOS line breaks (\\r\\n); convert it with sed -i 's/\\r$//' {path}"
+        yield Problem("entrypoint", message)
     elif "\0" in text:
-        yield Problem("entrypoint", f"{path}, which contains a NUL character", "a script without")
+        yield Problem("entrypoint", f"{path} contains a NUL character")
     for number, line in _head(text):
         if line.startswith(_MAGIC) and line.removeprefix(_MAGIC).split()[:1] in [[word] for word in _HETEROGENEOUS]:
-            found = f"{line.strip()!r}: a heterogeneous job"
-            yield Problem(
-                "entrypoint", found, "a script without it: a trial is one job of equal nodes", file=path, line=number
-            )
+            message = f"{line.strip()!r} makes a heterogeneous job, and a trial is one job of equal nodes"
+            yield Problem("entrypoint", message, file=path, line=number)
 
 
 def _head(text: str) -> Iterator[tuple[int, str]]:
