@@ -1,4 +1,4 @@
-"""The web application: routes, the door before them, and how an error becomes an answer."""
+"""The web application: its routes, what every request passes before them, and how an error becomes an answer."""
 
 from __future__ import annotations
 
@@ -7,33 +7,28 @@ import errno
 import json
 import logging
 from collections.abc import AsyncIterator
-from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from dethpc import errors
 from dethpc.master.http.auth import Forbidden
 from dethpc.master.http.bodies import BodyLimits
-from dethpc.master.http.later import Later
 from dethpc.master.http.middleware import PAGE_FILES, PAGES, AuthMiddleware, error_body
 from dethpc.master.http.passwords import TooManyLogins
 from dethpc.master.http.preemptions import Preemptions
-from dethpc.master.http.room import Room
 from dethpc.master.http.routes import ROUTERS
-from dethpc.master.http.routes.on_demand import Nouns
 from dethpc.master.http.service import Services
-from dethpc.master.http.straight import Straight
-from dethpc.master.http.together import Together
-from dethpc.master.http.turns import Turns
 from dethpc.master.http.unserved import why_not
+from dethpc.web.app import Pages
 
 _log = logging.getLogger(__name__)
 
@@ -72,28 +67,27 @@ def create_app(services: Services) -> FastAPI:
     app.state.services = services
     app.state.preemptions = Preemptions(services.doorbell.should_stop)
     app.state.commits = services.commits
-    app.state.together, app.state.room, app.state.turns = Together(), Room(), Turns()
+    app.state.ring_bytes = 0
+    app.state.describing = asyncio.Lock()
     app.router.routes.insert(0, Route(str(app.openapi_url), _described))
     app.add_exception_handler(errors.DethpcError, _failed)
     app.add_exception_handler(RequestValidationError, _misshaped)
     app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(ClientDisconnect, _gone)
     for unfit in (OverflowError, UnicodeEncodeError):  # of a database or the calendar, for what no column or date holds
         app.add_exception_handler(unfit, _unfit)
     app.add_exception_handler(Exception, _unforeseen)
     # Browsers tell servers on one host apart by no port: who looks at two masters through ssh -L is logged in to both.
     cookie = f"dethpc_session_{services.installation.cluster_id[:8]}"
-    app.mount(PAGES, Later(partial(_pages, app, services, cookie)))
-    nouns = Nouns(app, ROUTERS)
+    app.mount(PAGES, _pages(app, services, cookie))
+    for router in ROUTERS:
+        app.router.routes += router.routes  # to include the router would make each of its routes once more
     app.add_middleware(BodyLimits)
     app.add_middleware(AuthMiddleware, auth=services.auth, cookie=cookie)
-    app.middleware_stack = Straight(app, app.build_middleware_stack(), services.auth, nouns)
-    app.openapi = partial(nouns.whole, app.openapi)  # type: ignore[method-assign]
     return app
 
 
 def _pages(app: FastAPI, services: Services, cookie: str) -> ASGIApp:
-    from dethpc.web.app import Pages  # with Jinja and all pages
-
     elsewhere, installation = services.elsewhere, services.installation
 
     def notice() -> str:
@@ -106,9 +100,10 @@ def _pages(app: FastAPI, services: Services, cookie: str) -> ASGIApp:
 async def _described(request: Request) -> StreamingResponse:
     """The OpenAPI document, made once and sent in pieces: strangers who read it slowly, or not at all, hold no copies."""
     state = request.app.state
-    if not hasattr(state, "description"):
-        description = await asyncio.to_thread(request.app.openapi)
-        state.description = json.dumps(description, separators=(",", ":")).encode()
+    async with state.describing:
+        if not hasattr(state, "description"):
+            description = await asyncio.to_thread(request.app.openapi)
+            state.description = json.dumps(description, separators=(",", ":")).encode()
 
     async def pieces() -> AsyncIterator[bytes]:
         for start in range(0, len(state.description), _PIECE):
@@ -139,8 +134,8 @@ def _misshaped(request: Request, error: Exception) -> JSONResponse:
 
 def _unfit(request: Request, error: Exception) -> JSONResponse:
     _log.info("%s %s: %s", request.method, request.url.path, error)
-    allowed = f"whole numbers up to {2**63 - 1}, text that UTF-8 can write, dates from year 1 to 9999"
-    message = f"{request.method} {request.url.path}: a number or a text in it is out of range; allowed: {allowed}"
+    fitting = f"whole numbers up to {2**63 - 1}, text that UTF-8 can write and dates from year 1 to 9999 are possible"
+    message = f"{request.method} {request.url.path}: a number or a text in it is out of range; {fitting}"
     return JSONResponse(error_body(3, "InvalidArgument", message), 400)
 
 
@@ -151,6 +146,11 @@ def _http(request: Request, error: Exception) -> JSONResponse:
     code, reason = {404: (5, "NotFound"), 405: (12, "Unimplemented")}.get(error.status_code, (2, "Unknown"))
     message = f"{request.method} {request.url.path}: {error.detail or HTTPStatus(error.status_code).phrase}"
     return JSONResponse(error_body(code, reason, message), error.status_code, error.headers)
+
+
+def _gone(request: Request, error: Exception) -> Response:
+    """Who has hung up hears nothing; the limits may have told that the body is too large."""
+    return Response(status_code=400)
 
 
 def _unforeseen(request: Request, error: Exception) -> JSONResponse:

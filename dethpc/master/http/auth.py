@@ -262,7 +262,7 @@ class Auth:
         given = password if hashed else salted(password)
         if not given or (not hashed and len(password) < LEAST_PASSWORD):
             raise Refused(
-                f"the password has {len(password)} characters; allowed: at least {LEAST_PASSWORD}, which strangers cannot guess"
+                f"the password has {len(password)} characters; it needs at least {LEAST_PASSWORD}, which strangers cannot guess"
             )
         self._keep_password(given)
         self.end_all()

@@ -1,26 +1,31 @@
-"""How large the body of a request may be that somebody with a token sends, looked at before it is parsed."""
+"""How large the body of a request may be, looked at before it is read and parsed."""
 
 from __future__ import annotations
 
-from starlette.requests import Request
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dethpc.master.http.middleware import MAX_BODY, refuse
+from dethpc.master.http.middleware import PUBLIC, refuse
 
 WITH_CONTEXT = frozenset({"/api/v1/experiments", "/api/v1/experiments/render"})
 """Paths to which context directories come, in base64."""
 
 MOST_BYTES = 40 << 20
-"""Elsewhere: the largest report, quoted as JSON text."""
+"""The largest report, quoted as JSON text."""
+
+MOST_WITH_CONTEXT = 256 << 20
+"""Bytes on those paths: a context directory of 95 MiB in base64, twice over."""
+
+MOST_PUBLIC = 64 << 10
+"""Bytes on the public paths, where anybody may send some."""
 
 MOST_VALUES = 1_000_000
 """What a body may hold as JSON: an empty list takes three bytes there, and some twenty times as many in memory."""
 
 
-def length(request: Request) -> int:
-    """Bytes of a request's body, before it is read: as many as may come where that is unsaid."""
-    headers = request.headers
-    return MOST_BYTES if "transfer-encoding" in headers else int(headers.get("content-length", 0))
+def length(headers: Headers) -> int:
+    """Bytes of a request's body by its ``headers``; 0 where that is unsaid."""
+    return int(headers.get("content-length", 0))
 
 
 class BodyLimits:
@@ -31,8 +36,23 @@ class BodyLimits:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        body = _Body(receive, send, MAX_BODY if scope["path"] in WITH_CONTEXT else MOST_BYTES)
+        most = _most(scope["path"])
+        if length(Headers(scope=scope)) > most:
+            await refuse(send, 413, 3, _too_large(most))
+            return
+        body = _Body(receive, send, most)
         await self.app(scope, body.receive, body.send)
+
+
+def _most(path: str) -> int:
+    if path in PUBLIC:
+        return MOST_PUBLIC
+    return MOST_WITH_CONTEXT if path in WITH_CONTEXT else MOST_BYTES
+
+
+def _too_large(most: int) -> str:
+    size = f"{most >> 20} MiB" if most >> 20 else f"{most >> 10} KiB"
+    return f"the request is too large: at most {size} and {MOST_VALUES:,} values here"
 
 
 class _Body:
@@ -52,8 +72,7 @@ class _Body:
             return message
         if not self._answered:
             self._answered = self._refused = True
-            words = f"the request is too large: at most {self._most >> 20} MiB and {MOST_VALUES:,} values here"
-            await refuse(self._send, 413, 3, words)
+            await refuse(self._send, 413, 3, _too_large(self._most))
         return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:

@@ -1,4 +1,4 @@
-"""How many connections there may be, of whom, and for how long they may keep the master waiting.
+"""Limits on connections: how many there may be in all and of one peer, and how long one without a token may last.
 
 A connection is a stranger's until a request on it has shown a good token. It waits at the door until it says something, and then
 until there is a place. Few strangers are let in at a time, so that all of them together hold little memory; at the door they hold

@@ -1,4 +1,4 @@
-"""The door: every request shows a token before any of its body is read. Public are a handful of paths, listed here."""
+"""Authentication middleware: checks the token of a request before its body is read. The few public paths are listed here."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dethpc.client import munge, proof
 from dethpc.errors import RunOver, StoreUnavailable, Unauthorized
@@ -41,12 +41,6 @@ PAGES = "/det"
 """Below which the web pages lie. A browser shows its login there in a cookie, and nowhere else; the pages themselves say what
 needs one."""
 
-MAX_BODY = 256 << 20
-"""Bytes: a context directory of 95 MiB in base64, twice over."""
-
-MAX_PUBLIC_BODY = 64 << 10
-"""Bytes on the public paths, where anybody may send some."""
-
 GRANT = "grant"
 """Where the state of a request holds what a page of this master shows in the place of a token. Servers fill the state, clients
 cannot."""
@@ -69,14 +63,12 @@ class AuthMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        headers = dict(scope["headers"])
-        length = headers.get(b"content-length", b"0")
         pages = is_page(scope["path"])
+        if scope["method"] == "HEAD" and not pages:
+            # The server leaves the body out. Pages know HEAD themselves: who only looks at a link has not used it.
+            scope = {**scope, "method": "GET"}
+        headers = dict(scope["headers"])
         public = scope["path"] in PUBLIC
-        most = MAX_PUBLIC_BODY if public else MAX_BODY
-        if not length.isdigit() or len(length) > 15 or int(length) > most:
-            await refuse(send, 413, 3, _TOO_LARGE)
-            return
         token = "" if pages else bearer(headers)
         state: dict[str, Any] = scope.setdefault("state", {})
         state["token"] = token
@@ -109,8 +101,7 @@ class AuthMiddleware:
             # Determined's clients send JSON without saying so. Tokens travel in a header that no foreign web page can set,
             # so nothing is lost by believing them.
             scope = {**scope, "headers": [*scope["headers"], (b"content-type", b"application/json")]}
-        body = _Counted(receive, send, most)
-        await self.app(scope, body.receive, body.send)
+        await self.app(scope, receive, send)
 
     async def _login(self, headers: dict[bytes, bytes]) -> PageSession | None:
         """Whose browser asks for a page; None: nobody's who is logged in."""
@@ -145,34 +136,6 @@ def _recognise(state: dict[str, Any], known: bool) -> None:
     visit: Visit | None = state.get(VISIT)
     if visit is not None:
         visit.known = known
-
-
-class _Counted:
-    """A body whose length may be unsaid. When it grows beyond ``most`` bytes, its sender is told so and nothing else."""
-
-    def __init__(self, receive: Receive, send: Send, most: int) -> None:
-        self._receive, self._send, self._left = receive, send, most
-        self._begun = self._refused = False
-
-    async def receive(self) -> Message:
-        message = await self._receive()
-        self._left -= len(message.get("body", b""))
-        if self._left >= 0:
-            return message
-        if not self._begun:
-            self._begun = self._refused = True
-            await refuse(self._send, 413, 3, _TOO_LARGE)
-        return {"type": "http.disconnect"}
-
-    async def send(self, message: Message) -> None:
-        if not self._refused:
-            self._begun = True
-            await self._send(message)
-
-
-_TOO_LARGE = (
-    f"the request is too large: at most {MAX_PUBLIC_BODY >> 10} KiB without a token, {MAX_BODY >> 20} MiB with one"
-)
 
 
 def bearer(headers: dict[bytes, bytes]) -> str:

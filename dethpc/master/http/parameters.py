@@ -1,9 +1,9 @@
-"""Parameters before a route is asked: an id that no row can have is not found, and one that the route does not know is refused, for
-to ignore a filter is to act on what nobody asked for."""
+"""Checks of parameters before a route runs: an id that no row can have is not found, and an unknown query parameter is refused.
+Silently ignoring a filter would act on the wrong objects."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from fastapi import Request
@@ -15,17 +15,9 @@ from dethpc.errors import NotFound, Refused
 
 async def ids_that_can_be(request: Request) -> None:
     """Nothing has a number that no row can hold. Raises NotFound, before a database is asked."""
-    if (name := number_of_nothing(request.path_params)) is not None:
-        value = request.path_params[name]
-        raise NotFound(f"{name.removesuffix('_id').replace('_', ' ')} {value[:40]} not found")
-
-
-def number_of_nothing(parameters: Mapping[str, str]) -> str | None:
-    """Which parameter of a path is an id that no row can have."""
-    for name, value in parameters.items():
+    for name, value in request.path_params.items():
         if name.endswith("_id") and any(part.isdecimal() and len(part) > 18 for part in value.strip("-").split(".")):
-            return name
-    return None
+            raise NotFound(f"{name.removesuffix('_id').replace('_', ' ')} {value[:40]} not found")
 
 
 async def only_known_parameters(request: Request) -> None:
@@ -36,9 +28,9 @@ async def only_known_parameters(request: Request) -> None:
     known = _known(route)
     unknown = [name for name in request.query_params if name not in known]
     if unknown:
-        allowed = ", ".join(sorted(known)) or "none"
+        there = f"it has {', '.join(sorted(known))}" if known else "it has none"
         raise Refused(
-            f"{request.method} {request.url.path} does not know the parameter {', '.join(unknown)[:200]!r}; allowed: {allowed}"
+            f"{request.method} {request.url.path} does not know the parameter {', '.join(unknown)[:200]!r}; {there}"
         )
 
 

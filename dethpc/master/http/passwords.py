@@ -1,4 +1,4 @@
-"""Guesses of a password cost who makes them, and nobody else.
+"""Limits the rate of failed logins per peer.
 
 Checking one is costly by intention. So one peer checks one at a time and all together two; who comes in between is asked to come
 again instead of waiting. After failures a peer has to wait for longer and longer before its next guess under the same name.

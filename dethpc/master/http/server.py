@@ -63,6 +63,16 @@ class Server(uvicorn.Server):
         super().__init__(config)
 
     @property
+    def requests(self) -> int:
+        """So many have been answered."""
+        return self.server_state.total_requests
+
+    @property
+    def answering(self) -> bool:
+        """One is being answered, such as a log that is followed."""
+        return bool(self.server_state.tasks)
+
+    @property
     def alive(self) -> bool:
         """It runs in the thread whose end is the master's."""
         return True

@@ -26,7 +26,7 @@ class UnixListener:
         self.path = path
         if len(os.fsencode(path)) > LONGEST:
             raise Refused(
-                f"master.socket: {path} has {len(os.fsencode(path))} bytes; allowed: at most {LONGEST}, as the kernel takes no more"
+                f"master.socket: {path} has {len(os.fsencode(path))} bytes; the kernel takes at most {LONGEST}"
             )
         if path.exists() and not path.is_socket():
             raise Refused(f"master.socket: {path} is there already and is no socket; name another path")

@@ -82,7 +82,7 @@ def test_a_wrong_config_lists_its_problems(served: Served) -> None:
         served, "POST", "/api/v1/experiments", served.token, {"config": "nam: x\nsearcher: {name: y}\n"}
     )
     assert status == 400
-    assert {"field", "found", "allowed", "line", "hint", "file"} <= set(answer["error"]["problems"][0])
+    assert {"field", "message", "found", "allowed", "line", "hint", "file"} <= set(answer["error"]["problems"][0])
 
 
 def test_a_body_without_end_is_not_read(served: Served) -> None:

@@ -18,7 +18,7 @@ from dethpc.client.in_process import InProcess
 from dethpc.client.session import Session
 from dethpc.errors import MasterError
 from dethpc.master.http.routes import ROUTERS
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire import base
 from dethpc.master.http.wire.base import Wire
 from tests.master.conftest import Served, experiment, trained, trial
@@ -41,7 +41,7 @@ class More(Told):
     beside: int = 1
 
 
-routes = Router()
+routes = new_router()
 
 
 @routes.get("/told")

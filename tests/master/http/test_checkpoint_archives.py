@@ -160,7 +160,7 @@ def test_a_manifest_that_cannot_be_right_is_said_and_its_checkpoint_listed_and_d
     found = session.get(f"/api/v1/checkpoints/{UUID}")["checkpoint"]
     assert found["state"] != "STATE_DELETED" and set(FILES) <= set(found["resources"])
     session.delete("/api/v1/checkpoints", {"checkpointUuids": [UUID]})
-    assert session.get(f"/api/v1/checkpoints/{UUID}")["checkpoint"]["state"] == "STATE_DELETED"
+    assert session.get(f"/api/v1/checkpoints/{UUID}")["checkpoint"]["reason"] == "its files are being removed"
 
 
 def test_an_endpoint_with_a_password_in_it_is_said_to_be_wrong_and_not_away(served: Served, tmp_path: Path) -> None:

@@ -265,9 +265,9 @@ def test_a_list_that_cannot_be_sorted_so_says_how_in_words_that_it_takes(
     served: Served, path: str, name: str, some: list[str]
 ) -> None:
     served.put([experiment(1), *trained(trial(1))])
-    with pytest.raises(Refused, match=r"^cannot sort by SORT_BY_NOPE; allowed: SORT_BY_[A-Z, _]*$") as refused:
+    with pytest.raises(Refused, match=r"^cannot sort by SORT_BY_NOPE, only by SORT_BY_[A-Z, _]*$") as refused:
         served.session.get(f"/api/v1/{path}", params={name: "SORT_BY_NOPE"})
-    allowed = str(refused.value).partition("allowed: ")[2].split(", ")
+    allowed = str(refused.value).partition("only by ")[2].split(", ")
     assert {f"SORT_BY_{word}" for word in some} <= {*allowed}
     for word in allowed:
         served.session.get(f"/api/v1/{path}", params={name: word})
@@ -388,7 +388,7 @@ def test_what_was_deleted_is_not_found(served: Served) -> None:
 def test_a_fork_of_what_is_started_elsewhere_needs_a_command(served: Served) -> None:
     answer = served.session.post("/api/v1/experiments", {"config": "name: mine\n", "unmanaged": True})
     id = int(answer["experiment"]["id"])
-    with pytest.raises(ConfigError, match="entrypoint: found an unmanaged experiment's"):
+    with pytest.raises(ConfigError, match="entrypoint: the unmanaged experiment has none to fork"):
         experiments.create(served.session, yaml.safe_dump(answer["config"]), [file("a.py", "x = 1")], parent=id)
     config = yaml.safe_dump({**answer["config"], "entrypoint": "python3 a.py"})
     fork = experiments.create(served.session, config, [file("a.py", "x = 1")], parent=id, activate=False)

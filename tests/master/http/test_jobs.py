@@ -179,3 +179,16 @@ def test_a_command_is_found_by_its_id_with_what_ran_of_it(served: Served) -> Non
 def test_the_published_client_reads_a_command(served: Served, published: Published) -> None:
     command(served)
     assert TASK in published.det("job", "list")
+
+
+def test_what_a_pools_queue_does_not_go_by_is_told_at_creation(served: Served) -> None:
+    def notes(**resources: Any) -> list[str]:
+        config = {"name": "x", "entrypoint": "x", "searcher": {"name": "single", "metric": "l"}, "resources": resources}
+        answer = served.session.post("/api/v1/experiments", json={"config": json.dumps(config), "validateOnly": True})
+        return [note for note in answer["notes"] if "no effect" in note]
+
+    assert notes(weight=3) == ["resources.weight has no effect: pool default has the priority scheduler"]
+    assert notes(priority=3) == notes(weight=1) == []
+    share(served)
+    assert notes(priority=3) == ["resources.priority has no effect: pool default has the fair_share scheduler"]
+    assert notes(weight=3) == []

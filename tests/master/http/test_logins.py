@@ -242,7 +242,7 @@ def test_a_short_password_is_refused_in_words_where_it_can_be_seen(
     monkeypatch.setenv("DET_MASTER", served.url)
     monkeypatch.setenv("DET_USER_TOKEN", served.token)
     done = CliRunner().invoke(main, ["user", "change-password"], input="a\na\n")
-    assert done.exit_code != 0 and "the password has 1 characters; allowed: at least 8" in done.output
+    assert done.exit_code != 0 and "the password has 1 characters; it needs at least 8" in done.output
     for path, body in (("/users/1/password", "seven77"), ("/users/1/password", "")):
         with pytest.raises(Refused, match="at least 8"):
             served.session.post(f"/api/v1{path}", body)

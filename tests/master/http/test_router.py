@@ -1,4 +1,4 @@
-"""How few threads and routes a request meets."""
+"""The one seam to FastAPI: where a route's function runs, and what is open there."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from dethpc.master.http.routes.access import Reading
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 
 
 class Answer(BaseModel):
@@ -38,7 +36,7 @@ def status(app: FastAPI, path: str) -> int:
 
 
 def test_a_route_opens_its_connection_where_its_function_runs() -> None:
-    router, met = Router(), list[str]()
+    router, met = new_router(), list[str]()
     here = ContextVar("here", default="in another turn of a thread, which sees nothing of this one")
 
     @contextmanager
@@ -57,24 +55,3 @@ def test_a_route_opens_its_connection_where_its_function_runs() -> None:
     app.include_router(router)
     assert status(app, "/things/3") == 200
     assert met == ["open", "the connection", "closed"]
-
-
-def test_no_route_of_a_router_is_asked_about_a_path_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    matches = APIRoute.matches
-
-    def noted(route: APIRoute, scope: Any) -> Any:
-        asked.append(route.path)
-        return matches(route, scope)
-
-    monkeypatch.setattr(APIRoute, "matches", noted)
-    app = FastAPI()
-    for name in ("a", "b", "c"):
-        router = Router(prefix=f"/{name}")
-        for more in ("", "/{number}", "/{number}/x"):
-            router.add_api_route(more or "/", lambda: Answer(number=1))
-        app.include_router(router)
-    assert status(app, "/c/7/x") == 200
-    assert asked and all(path.startswith("/c") for path in asked)
-    asked.clear()
-    assert status(app, "/d") == 404 and asked == []

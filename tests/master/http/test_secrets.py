@@ -78,7 +78,7 @@ def test_without_its_parent_a_hidden_secret_is_refused_with_its_place(served: Se
         create(served.session, yaml.safe_load(parent["originalConfig"]))
     (problem,) = caught.value.problems
     assert problem.field == "environment.environment_variables[0]" and problem.line is not None
-    assert "secret that was not shown" in problem.found and "parent" in str(problem.hint)
+    assert "secret that was not shown" in problem.message and "parent" in str(problem.hint)
 
 
 def test_another_owners_experiment_gives_no_secret(served: Served) -> None:

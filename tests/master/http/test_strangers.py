@@ -25,7 +25,7 @@ from fastapi import FastAPI
 from dethpc.client import Session, users
 from dethpc.client.address import OwnerToken
 from dethpc.errors import Refused
-from dethpc.master.http import door, middleware
+from dethpc.master.http import bodies, door
 from dethpc.master.http.connection import MOST_HEADER_BYTES, MOST_HEADER_LINES
 from dethpc.master.http.door import MOST_OF_ONE, MOST_STRANGERS, MOST_WAITING, Arrival, Door, Visit
 from dethpc.master.http.peer import Peers, own
@@ -107,8 +107,8 @@ def large_bodies(master: Running) -> list[socket.socket]:
 
 
 def bodies_that_do_not_end(master: Running) -> list[socket.socket]:
-    head = f"POST {LOGIN} HTTP/1.1\r\nHost: x\r\nContent-Length: {middleware.MAX_PUBLIC_BODY}\r\n\r\n"
-    return [send(master, head.encode(), b"x" * (middleware.MAX_PUBLIC_BODY - 1)) for _ in range(200)]
+    head = f"POST {LOGIN} HTTP/1.1\r\nHost: x\r\nContent-Length: {bodies.MOST_PUBLIC}\r\n\r\n"
+    return [send(master, head.encode(), b"x" * (bodies.MOST_PUBLIC - 1)) for _ in range(200)]
 
 
 def headers_of_many_lines(master: Running) -> list[socket.socket]:
@@ -180,12 +180,12 @@ def handshakes_that_do_not_end(master: Running) -> list[socket.socket]:
 
 
 def bodies_over_tls_that_do_not_end(master: Running) -> list[socket.socket]:
-    head = f"POST {LOGIN} HTTP/1.1\r\nHost: x\r\nContent-Length: {middleware.MAX_PUBLIC_BODY}\r\n\r\n".encode()
+    head = f"POST {LOGIN} HTTP/1.1\r\nHost: x\r\nContent-Length: {bodies.MOST_PUBLIC}\r\n\r\n".encode()
     sent: list[socket.socket] = []
     for _ in range(100):
         with contextlib.suppress(OSError):  # the master may have no room for it
             sent.append(TRUSTS_ANYBODY.wrap_socket(open_to(master.url)))
-            sent[-1].sendall(head + b"x" * (middleware.MAX_PUBLIC_BODY - 1))
+            sent[-1].sendall(head + b"x" * (bodies.MOST_PUBLIC - 1))
     return sent
 
 
@@ -246,7 +246,7 @@ def test_a_flood_of_logins_moves_the_masters_memory_little_and_keeps_its_owner_f
 
 
 def test_a_body_without_a_token_is_refused_by_its_length_before_it_is_sent(served: Served) -> None:
-    for length in (middleware.MAX_PUBLIC_BODY + 1, 10**15):
+    for length in (bodies.MOST_PUBLIC + 1, 10**15):
         with open_to(served.url) as sock:
             sock.sendall(f"POST {LOGIN} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n".encode())
             assert b" 413 " in sock.recv(100)
@@ -262,7 +262,7 @@ def test_a_body_without_a_token_whose_length_is_unsaid_is_refused_once_it_is_too
 
 def test_a_larger_body_is_read_with_a_token(served: Served) -> None:
     with pytest.raises(Refused, match="lifespan"):
-        served.session.post("/api/v1/tokens", {"lifespan": "x" * 2 * middleware.MAX_PUBLIC_BODY})
+        served.session.post("/api/v1/tokens", {"lifespan": "x" * 2 * bodies.MOST_PUBLIC})
 
 
 @pytest.mark.parametrize(

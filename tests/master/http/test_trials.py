@@ -12,6 +12,7 @@ from unittest import mock
 import pytest
 import requests
 
+from dethpc.client import checkpoints
 from dethpc.domain.facts import Checkpoint, Metric, Task
 from dethpc.domain.log_policies import Noted
 from dethpc.domain.states import Intent, RunState, State, TaskKind
@@ -89,7 +90,7 @@ def test_a_trial_names_the_log_policy_that_matched_last(served: Served) -> None:
 
 
 def test_a_job_of_the_scheduler_leads_to_its_runs_also_when_it_has_ended(served: Served) -> None:
-    whose = trial(2, state=State.ACTIVE)
+    whose = trial(2, state=State.ACTIVE, reason="as it should be")
     first, second = (run_of(whose, n, scheduler_job_id="28", created_at=T0 + n) for n in (1, 2))
     live = replace(second, state=RunState.RUNNING, nodes=["n0", "n1"])
     served.put([experiment(1), whose, first, live, trial(3), run_of(trial(3), scheduler_job_id="29")])
@@ -99,6 +100,7 @@ def test_a_job_of_the_scheduler_leads_to_its_runs_also_when_it_has_ended(served:
         ("1.2.2", "RUNNING", ["n0", "n1"]),
     ]
     assert [(one["trialId"], one["trialState"], one["experimentId"]) for one in got][1] == (2, "STATE_RUNNING", 1)
+    assert got[1]["trialReason"] == "as it should be"
     assert got[1]["experimentName"] == experiment(1).name
     assert got[1]["run"]["directory"] == str(served.daemon.installation.home.run("1.2.2").path)
     assert served.session.get("/api/v1/trials/2")["runs"] == [one["run"] for one in got]
@@ -486,3 +488,14 @@ def test_a_damaged_journal_line_is_refused(served: Served) -> None:
     run_id = started(served)
     with pytest.raises(Refused):
         served.session.post(f"/api/v1/runs/{run_id}/attempts/0/events", json={"lines": ["garbage"]})
+
+
+def test_a_shortened_uuid_is_answered_with_where_the_whole_one_is(served: Served) -> None:
+    served.put([experiment(1), *trained(trial(2))])
+    short = uuid_of(2, 2)[:8]
+    with pytest.raises(
+        NotFound, match=f"checkpoint {short} not found: give all 36 .* det experiment list-checkpoints ID"
+    ):
+        checkpoints.get(served.session, short)
+    with pytest.raises(NotFound, match="-000000000999 not found$"):
+        checkpoints.get(served.session, uuid_of(2, 999))

@@ -28,7 +28,6 @@ from dethpc.master.http.doorbell import Doorbell
 from dethpc.master.http.middleware import GRANT
 from dethpc.master.http.page_sessions import Grant
 from dethpc.master.http.service import Services
-from dethpc.master.http.together import Together
 from dethpc.master.installation import Installation
 from dethpc.master.runs.beside import Beside
 from dethpc.master.runs.cluster_view import ClusterView
@@ -56,10 +55,6 @@ def _part(name: str) -> Any:
 
 async def policies(request: Request) -> Policies:
     return services(request).checkpoints.policies
-
-
-async def together(request: Request) -> Together:
-    return cast(Together, request.app.state.together)
 
 
 async def principal(request: Request) -> Principal:
@@ -109,7 +104,6 @@ TheSearches = Annotated[Searches, _part("searches")]
 TheUnmanaged = Annotated[Unmanaged, _part("unmanaged")]
 TheBeside = Annotated[Beside, _part("beside")]
 TheCheckpoints = Annotated[Checkpoints, _part("checkpoints")]
-TheTogether = Annotated[Together, Depends(together)]
 ThePolicies = Annotated[Policies, Depends(policies)]
 TheCluster = Annotated[ClusterView, _part("cluster")]
 TheWaits = Annotated[WaitExplainer, _part("waits")]

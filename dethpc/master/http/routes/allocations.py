@@ -8,11 +8,11 @@ from fastapi import Query, Request
 
 from dethpc.master.http.preemptions import Preemptions
 from dethpc.master.http.routes.access import AnyPrincipal, Reading, attempt_id, may_be_run
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire.task import Allocation, AllocationAnswer, Preemption
 from dethpc.state import queries
 
-router = Router(prefix="/api/v1/allocations", tags=["allocations"])
+router = new_router(prefix="/api/v1/allocations", tags=["allocations"])
 
 LONGEST = 60.0
 """Seconds: proxies cut connections that are silent for longer."""

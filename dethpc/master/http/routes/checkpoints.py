@@ -25,14 +25,13 @@ from dethpc.master.http.routes.access import (
     whole,
 )
 from dethpc.master.http.routes.checkpoint_lists import CheckpointList
-from dethpc.master.http.routes.gated import Gated
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire import checkpoint as wire
 from dethpc.state import queries
 from dethpc.storage import globs
 
-router = Router(prefix="/api/v1/checkpoints", tags=["checkpoints"])
-archives = Gated(prefix="/checkpoints", tags=["checkpoints"])
+router = new_router(prefix="/api/v1/checkpoints", tags=["checkpoints"])
+archives = new_router(prefix="/checkpoints", tags=["checkpoints"])
 
 
 @router.get("")

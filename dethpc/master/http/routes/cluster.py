@@ -25,7 +25,7 @@ from dethpc.master.http.routes.access import (
     TheStore,
 )
 from dethpc.master.http.routes.jobs import kind, pool_stats
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire.base import paged
 from dethpc.master.http.wire.cluster import (
     Agent,
@@ -45,7 +45,7 @@ from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 
-router = Router(prefix="/api/v1", tags=["cluster"])
+router = new_router(prefix="/api/v1", tags=["cluster"])
 
 
 @router.get("/resource-pools")

@@ -8,12 +8,12 @@ from pathlib import PurePosixPath
 from dethpc.master.durable import contexts
 from dethpc.master.experiments.code_changes import changes
 from dethpc.master.http.routes.access import Owner, Reading, TheCreator
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire import experiment as wire
 from dethpc.master.http.wire.base import time
 from dethpc.state import queries
 
-router = Router(prefix="/api/v1/experiments/{experiment_id}", tags=["experiments"])
+router = new_router(prefix="/api/v1/experiments/{experiment_id}", tags=["experiments"])
 
 
 @router.get("/model_def")

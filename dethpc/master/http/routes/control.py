@@ -12,14 +12,14 @@ from dethpc.errors import DethpcError, LeaseHeld, MasterError, NotFound, StoreEr
 from dethpc.master.experiments.control import Control
 from dethpc.master.http.routes.access import Owner, TheCluster, TheControl, TheCreator, TheStore
 from dethpc.master.http.routes.experiments import launch_warnings, one
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire import control as wire
 from dethpc.master.http.wire.base import names_of_states
 from dethpc.state import queries
 from dethpc.state.queries import ExperimentFilter, Order, Page
 from dethpc.state.store import SqlStore
 
-router = Router(prefix="/api/v1", tags=["experiments"])
+router = new_router(prefix="/api/v1", tags=["experiments"])
 
 
 @router.post("/experiments/continue")

@@ -11,10 +11,10 @@ from dethpc.errors import Refused
 from dethpc.master.experiments import exporting
 from dethpc.master.http.routes.access import Owner, TheCopies, TheInstallation, TheStore
 from dethpc.master.http.routes.experiments import one
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire import copies as wire
 
-router = Router(prefix="/api/v1/experiments", tags=["experiments"])
+router = new_router(prefix="/api/v1/experiments", tags=["experiments"])
 
 
 @router.get("/{experiment_id}/export")
@@ -58,5 +58,5 @@ def take_in(request: wire.TakeInRequest, store: TheStore, copies: TheCopies, who
 def _path(text: str) -> Path:
     """Raises Refused."""
     if not text.startswith("/") or "\0" in text:
-        raise Refused(f"archive: found {text!r}; allowed: an absolute path that the master can read")
+        raise Refused(f"archive must be an absolute path that the master can read, not {text!r}")
     return Path(text)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from dethpc.errors import Refused
 from dethpc.master.http.routes.access import Owner, TheInstallation
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire import doctor as wire
 from dethpc.master.http.wire.base import time
 
 if TYPE_CHECKING:
     from dethpc.doctor import report
 
-router = Router(prefix="/api/v1/doctor", tags=["master"])
+router = new_router(prefix="/api/v1/doctor", tags=["master"])
 
 _examining = threading.Lock()
 

@@ -38,18 +38,17 @@ from dethpc.master.http.routes.access import (
     order,
 )
 from dethpc.master.http.routes.checkpoint_lists import CheckpointList
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire import experiment as wire
 from dethpc.master.http.wire.base import Pagination, names_of_states, page, time
 from dethpc.master.http.wire.checkpoint import Checkpoints
-from dethpc.master.http.wire.splicing import Spliced
 from dethpc.master.http.wire.trial import Trial, Trials
 from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.state import queries
 from dethpc.state.queries import ExperimentFigures, ExperimentFilter, Order
 from dethpc.state.store import SqlStore
 
-router = Router(prefix="/api/v1", tags=["experiments"])
+router = new_router(prefix="/api/v1", tags=["experiments"])
 
 
 def one(connection: Connection, experiment_id: int) -> wire.Experiment:
@@ -85,7 +84,7 @@ def list_experiments(
     id_gte: Annotated[int | None, Query(alias="experimentIdFilter.gte")] = None,
     id_lt: Annotated[int | None, Query(alias="experimentIdFilter.lt")] = None,
     id_lte: Annotated[int | None, Query(alias="experimentIdFilter.lte")] = None,
-) -> Spliced[wire.Experiments]:
+) -> wire.Experiments:
     low = [bound for bound in (id_gte, None if id_gt is None else id_gt + 1) if bound is not None]
     high = [bound for bound in (id_lte, None if id_lt is None else id_lt - 1) if bound is not None]
     if user_ids is not None:  # the owner has the id 1, and there is nobody else
@@ -105,9 +104,10 @@ def list_experiments(
     )
     # Here, and only here, a limit of 0 means the default.
     asked = page(offset, limit or 100)
-    found, total, begin = queries.ids_of_experiments(connection, wanted, order(sort_by, order_by), asked)
-    lines, figures = queries.experiment_lines(connection, found), queries.experiment_figures(connection, found)
-    return wire.Experiments.spliced(lines, figures, Pagination.of(total, begin, limit, len(lines)))
+    found, total, begin = queries.list_experiments(connection, wanted, order(sort_by, order_by), asked)
+    figures = queries.experiment_figures(connection, [fact.id for fact in found])
+    items = [wire.Experiment.of(fact, figures[fact.id]) for fact in found]
+    return wire.Experiments(experiments=items, pagination=Pagination.of(total, begin, limit, len(items)))
 
 
 @router.post("/experiments-search")
@@ -287,6 +287,8 @@ def patch(
             if queries.experiment(connection, experiment_id).name.strip():
                 raise Refused("the name of an experiment cannot be empty")
         del given["name"]  # clients send back what they read: an earlier release gave none to those without
+    if "max_slots" in given:
+        control.allow_slots(given["max_slots"])
     if given:
         _change(control, experiment_id, ExperimentChanges(**given))
     with store.read() as connection:

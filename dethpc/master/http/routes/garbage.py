@@ -11,11 +11,11 @@ from dethpc.domain.states import CheckpointState, State
 from dethpc.engine.garbage import Policy
 from dethpc.master.experiments.needed import saved_by_rendered
 from dethpc.master.http.routes.access import Owner, Reading, TheInstallation, ThePolicies
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire import garbage as wire
 from dethpc.state import queries
 
-router = Router(tags=["checkpoints"])
+router = new_router(tags=["checkpoints"])
 
 Count = Annotated[int, Query(ge=0)]
 Ids = Annotated[tuple[int, ...], Query(alias="experimentIds")]

@@ -11,7 +11,7 @@ from fastapi import Query
 from dethpc.domain.facts import Attempt, Run
 from dethpc.insight.timeline import Spent, of_attempts
 from dethpc.master.http.routes.access import Limit, Offset, Owner, Reading
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire.base import Pagination, page, time
 from dethpc.master.http.wire.goodput import (
     ExperimentGoodput,
@@ -26,7 +26,7 @@ from dethpc.master.http.wire.goodput import (
 )
 from dethpc.state import queries
 
-router = Router(prefix="/api/v1", tags=["goodput"])
+router = new_router(prefix="/api/v1", tags=["goodput"])
 
 MOST_TRIALS = 1000
 """Of an answer to whom says no number."""

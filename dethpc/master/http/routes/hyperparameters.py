@@ -10,11 +10,11 @@ from fastapi import Query
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.insight.hyperparameters import heat_map, importance, logarithmic
 from dethpc.master.http.routes.access import Owner, Reading
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire import hyperparameters as wire
 from dethpc.state import queries
 
-router = Router(prefix="/api/v1/experiments/{experiment_id}", tags=["experiments"])
+router = new_router(prefix="/api/v1/experiments/{experiment_id}", tags=["experiments"])
 
 MOST = 1000
 """Trials that are looked at: who looks again and again costs the same, however many there are."""

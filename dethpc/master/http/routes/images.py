@@ -5,11 +5,11 @@ from __future__ import annotations
 from dethpc.domain.states import TaskKind
 from dethpc.errors import NotFound
 from dethpc.master.http.routes.access import Owner, Reading, TheAuth, TheImages
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire import image as wire
 from dethpc.state import queries
 
-router = Router(prefix="/api/v1/images", tags=["images"])
+router = new_router(prefix="/api/v1/images", tags=["images"])
 
 
 @router.get("")

@@ -25,7 +25,7 @@ from dethpc.master.http.routes.access import (
     TheControl,
     TheInstallation,
 )
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire import job as wire
 from dethpc.master.http.wire.base import JOB_STATES, names_of_states, paged
 from dethpc.master.http.wire.cluster import QueueStats
@@ -35,7 +35,7 @@ from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.state.queries import queue as stored
 from dethpc.state.queries.queue import Job
 
-router = Router(prefix="/api/v1", tags=["jobs"])
+router = new_router(prefix="/api/v1", tags=["jobs"])
 
 SHORTEST = 4
 """How many letters of a job's id name it, at least."""

@@ -15,13 +15,13 @@ from dethpc.master import own_log
 from dethpc.master.http.auth import Auth
 from dethpc.master.http.routes import streams
 from dethpc.master.http.routes.access import Owner, TheAuth, TheCluster, TheCreator, TheElsewhere, TheInstallation
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire import master as wire
 from dethpc.master.http.wire.base import time
 from dethpc.master.http.wire.log import MasterLogAnswer, MasterLogEntry
 from dethpc.master.runs.elsewhere import Elsewhere
 
-router = Router(tags=["master"])
+router = new_router(tags=["master"])
 
 
 @router.get("/info")

@@ -7,10 +7,10 @@ import math
 from dethpc.config import load
 from dethpc.config.source import dump
 from dethpc.master.http.routes.access import Owner
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire import preview as wire
 
-router = Router(prefix="/api/v1", tags=["experiments"])
+router = new_router(prefix="/api/v1", tags=["experiments"])
 
 
 @router.post("/preview-hp-search")

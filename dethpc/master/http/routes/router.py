@@ -1,8 +1,8 @@
-"""Routers whose answers are made in the thread that found what they say, and that say at once which paths are not theirs.
+"""How every router of the API is made, and the one seam to FastAPI: routes that write their answers where these are found.
 
-FastAPI alone would check each answer against its model once more, and write it as JSON in the event loop: everybody else waits
-for as long as that takes, and a page of a hundred experiments takes as long as ten small requests. It would also open and give
-back a route's connection to the database in two threads more, and ask each route of each router whether a path is its own.
+FastAPI alone would check each answer against its model once more, and write it as JSON in the event loop, where everybody else
+waits for as long as that takes: a page of a hundred experiments takes as long as ten small requests. It would also open and give
+back a route's connection to the database in two threads more.
 """
 
 from __future__ import annotations
@@ -10,41 +10,55 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
-from fastapi import Response
+from fastapi import APIRouter, Depends, Response
 from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError
-from starlette.routing import Match
-from starlette.types import Scope
 
+from dethpc.master.http.parameters import ids_that_can_be, only_known_parameters
 from dethpc.master.http.routes.access import Reading, TheStore
-from dethpc.master.http.routes.gated import Gated
-from dethpc.master.http.wire.splicing import Spliced
 
 Endpoint = Callable[..., Any]
 
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"description": description}
+    for status, description in {
+        400: "The request is malformed, out of range, or not possible in the present state.",
+        401: "No valid token.",
+        403: "The token is valid, and not for this.",
+        404: "There is no such thing.",
+        409: "It meets another change.",
+        413: "The body is too large.",
+        429: "Too many at a time; try again later.",
+        501: "Not supported.",
+        503: "The scheduler, the database or the file system gives no answer.",
+    }.items()
+}
+"""Answers that any route may give. Their bodies have one form: ``{"error": {"code", "reason", "error"}}``."""
 
-class Router(Gated):
-    """Functions that are not ``async`` run in threads, and their models become JSON there."""
+# The middleware checks the token: HTTPBearer puts it into /docs.
+GATE = (Depends(HTTPBearer(auto_error=False)), Depends(ids_that_can_be), Depends(only_known_parameters))
 
-    _beginnings: tuple[str, ...] | None = None  # of the paths that are ours
 
-    def add_api_route(self, path: str, endpoint: Endpoint, **options: Any) -> None:
-        self._beginnings = None
-        returned = get_type_hints(endpoint, include_extras=True).get("return")
-        if get_origin(returned) is Spliced:
-            (options["response_model"],) = get_args(returned)
-        super().add_api_route(path, endpoint if inspect.iscoroutinefunction(endpoint) else written(endpoint), **options)
+def _operation(route: APIRoute) -> str:
+    return f"{route.tags[0] if route.tags else 'master'}_{route.name}"
 
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        if self._beginnings is None:
-            ours = {route.path.partition("{")[0] for route in self.routes if isinstance(route, APIRoute)}
-            self._beginnings = tuple(ours)
-        if not scope.get("root_path") and not scope["path"].startswith(self._beginnings):
-            return Match.NONE, {}
-        return super().matches(scope)
+
+class Route(APIRoute):
+    """A function that is not ``async`` runs in a thread. There, its ``Reading`` is opened and its model becomes JSON."""
+
+    def __init__(self, path: str, endpoint: Endpoint, **options: Any) -> None:
+        super().__init__(path, endpoint if inspect.iscoroutinefunction(endpoint) else written(endpoint), **options)
+
+
+def new_router(**options: Any) -> APIRouter:
+    """A router with ``options``, before each of whose routes stands what no route has to ask itself."""
+    return APIRouter(
+        dependencies=GATE, responses=_REFUSALS, generate_unique_id_function=_operation, route_class=Route, **options
+    )
 
 
 def written(endpoint: Endpoint) -> Endpoint:
@@ -65,8 +79,6 @@ def written(endpoint: Endpoint) -> Endpoint:
     @wraps(endpoint)
     def answer(**named: Any) -> Any:
         found = found_by(named)
-        if isinstance(found, Spliced):
-            return Response(found.text, media_type="application/json")
         if not isinstance(found, BaseModel):
             return found
         if not declared:

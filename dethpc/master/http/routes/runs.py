@@ -12,15 +12,18 @@ from pydantic import ValidationError
 
 from dethpc.domain.ids import AttemptId
 from dethpc.errors import Refused
-from dethpc.master.http.auth import Principal
 from dethpc.master.http.bodies import length
 from dethpc.master.http.doorbell import Doorbell
-from dethpc.master.http.room import PATIENCE
 from dethpc.master.http.routes.access import AnyPrincipal, TheDoorbell, may_be_run
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire.task import RingAnswer, RingRequest
 
-router = Router(prefix="/api/v1/runs", tags=["runs"])
+router = new_router(prefix="/api/v1/runs", tags=["runs"])
+
+MOST_RING_BYTES = 4 << 20
+"""Of all journal lines that are being taken in: about twenty thousand reports of a few values, which take some ten times as much
+memory once they are read. A ring that comes while this is exceeded is answered without its lines: the journal has them, and is read
+when there is time. A ring that comes alone is always taken."""
 
 _MUCH = 32 << 10
 """Bytes of lines that take so long to read that the server would notice."""
@@ -38,26 +41,20 @@ _BODY: dict[str, Any] = {
 @router.post("/{run}/attempts/{k}/events", response_model=RingAnswer, openapi_extra=_BODY)
 async def ring(run: str, k: int, request: Request, doorbell: TheDoorbell, who: AnyPrincipal) -> Response:
     """Take in journal lines; the answer says how far the journal is applied and whether the attempt should stop."""
-    return Response(await rung(run, k, request, doorbell, who), media_type="application/json")
-
-
-async def rung(run: str, k: int, request: Request, doorbell: Doorbell, who: Principal) -> bytes:
-    """Every trial that trains asks this all the time: it waits for the commit in no thread, and no model is made of it.
-
-    While there is no room for its lines, it hears how far the journal is applied: the lines are in there, too, and are read from
-    there when there is time. What no disk has taken it sends again.
-    """
+    # Every trial that trains asks this all the time: it waits for the commit in no thread, and no model is made of it.
     may_be_run(who, run)
-    attempt, room, size = AttemptId(run, k), request.app.state.room, length(request)
-    if not await room.enter(size, PATIENCE):
-        return _told(doorbell, attempt, ())
+    attempt, state, headers = AttemptId(run, k), request.app.state, request.headers
+    size = MOST_RING_BYTES if "transfer-encoding" in headers else length(headers)
+    if state.ring_bytes and state.ring_bytes + size > MOST_RING_BYTES:
+        return _answer(doorbell, attempt, ())
+    state.ring_bytes += size
     try:
         return await _taken(attempt, request, doorbell)
     finally:
-        room.leave(size)
+        state.ring_bytes -= size
 
 
-async def _taken(attempt: AttemptId, request: Request, doorbell: Doorbell) -> bytes:
+async def _taken(attempt: AttemptId, request: Request, doorbell: Doorbell) -> Response:
     body = await request.body()
     try:
         lines = _lines(body, request.headers.get("content-type", ""))
@@ -67,13 +64,14 @@ async def _taken(attempt: AttemptId, request: Request, doorbell: Doorbell) -> by
         raise Refused(str(error)) from None
     if taken is not None:
         await asyncio.shield(asyncio.wrap_future(taken))  # who hangs up takes nothing back
-    return _told(doorbell, attempt, lines)
+    return _answer(doorbell, attempt, lines)
 
 
-def _told(doorbell: Doorbell, attempt: AttemptId, lines: Sequence[str | bytes]) -> bytes:
+def _answer(doorbell: Doorbell, attempt: AttemptId, lines: Sequence[str | bytes]) -> Response:
     applied, reason = doorbell.answer(attempt, lines)
     stop = None if reason is None else {"reason": reason}
-    return json.dumps({"appliedSeq": applied, "stop": stop, "ringAfter": doorbell.rest()}).encode()
+    content = json.dumps({"appliedSeq": applied, "stop": stop, "ringAfter": doorbell.rest()})
+    return Response(content, media_type="application/json")
 
 
 def _lines(body: bytes, content_type: str) -> Sequence[str | bytes]:

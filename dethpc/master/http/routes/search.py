@@ -25,14 +25,14 @@ from dethpc.master.http.routes.access import (
     TheStore,
     may_see_experiment,
 )
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire.base import Pagination, page, state
 from dethpc.master.http.wire.search import Operations, Search, SearcherEvents, SearchPoints, indexes
 from dethpc.searcher.custom import CustomSearch
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 
-router = Router(prefix="/api/v1/experiments", tags=["experiments"])
+router = new_router(prefix="/api/v1/experiments", tags=["experiments"])
 
 LONGEST = 60.0
 """Seconds that a client may wait for events: proxies cut connections that are silent for longer."""

@@ -7,10 +7,10 @@ from pathlib import Path
 from dethpc.master.durable import contexts
 from dethpc.master.http.routes.access import Owner, TheCreator, TheStore
 from dethpc.master.http.routes.experiments import one
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire import standalone as wire
 
-router = Router(prefix="/api/v1/experiments", tags=["runs"])
+router = new_router(prefix="/api/v1/experiments", tags=["runs"])
 
 
 @router.post("/render")

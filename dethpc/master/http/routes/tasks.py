@@ -12,14 +12,14 @@ from dethpc.errors import NotFound
 from dethpc.master.http.auth import Principal
 from dethpc.master.http.routes.access import AnyPrincipal, Owner, Reading, TheInstallation, TheStore, may_see_experiment
 from dethpc.master.http.routes.logs import Filtered, fields, stream
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.routes.trials import visible
 from dethpc.master.http.wire import task as wire
 from dethpc.master.http.wire.base import time, time_or_none
 from dethpc.state import queries
 
-router = Router(prefix="/api/v1/tasks", tags=["tasks"])
-older = Router(tags=["tasks"])
+router = new_router(prefix="/api/v1/tasks", tags=["tasks"])
+older = new_router(tags=["tasks"])
 
 
 def _task(connection: Connection, who: Principal, task_id: str) -> facts.Task:

@@ -8,11 +8,11 @@ from fastapi import Query
 
 from dethpc.errors import NotFound
 from dethpc.master.http.routes.access import Limit, Offset, OrderBy, Owner, SortBy
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire.base import Pagination
 from dethpc.master.http.wire.workspace import Templates
 
-router = Router(prefix="/api/v1/templates", tags=["templates"])
+router = new_router(prefix="/api/v1/templates", tags=["templates"])
 
 
 @router.get("")

@@ -12,11 +12,11 @@ from fastapi import Query
 from dethpc.domain.records import Token, TokenKind, User
 from dethpc.errors import NotFound, Refused
 from dethpc.master.http.routes.access import Limit, Offset, OrderBy, Owner, SortBy, TheAuth, TheRecords
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire.base import paged
 from dethpc.master.http.wire.token import MadeToken, NewToken, TokenAnswer, TokenInfo, TokenPatch, Tokens
 
-router = Router(prefix="/api/v1/tokens", tags=["tokens"])
+router = new_router(prefix="/api/v1/tokens", tags=["tokens"])
 
 LIFESPAN = 30 * 24 * 3600.0
 """Seconds for which a token is good when nobody says otherwise."""

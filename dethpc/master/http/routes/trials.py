@@ -35,7 +35,7 @@ from dethpc.master.http.routes.access import (
 )
 from dethpc.master.http.routes.checkpoint_lists import CheckpointList
 from dethpc.master.http.routes.logs import Filtered, fields, stream
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.routes.series import drawn
 from dethpc.master.http.wire.base import Pagination, page
 from dethpc.master.http.wire.checkpoint import Checkpoints
@@ -59,7 +59,7 @@ from dethpc.master.installation import Installation
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 
-router = Router(prefix="/api/v1", tags=["trials"])
+router = new_router(prefix="/api/v1", tags=["trials"])
 
 _REPORTS = 500  # in one message of a stream
 _RUNS = 20  # of a trial, in its own answer
@@ -161,9 +161,12 @@ def validation_metrics(store: TheStore, who: AnyPrincipal, trial_ids: TrialIds) 
 def get_trial(trial_id: int, connection: Reading, installation: TheInstallation, who: AnyPrincipal) -> TrialAnswer:
     fact = visible(connection, who, trial_id)
     runs = queries.runs_of_trial(connection, trial_id)[-_RUNS:]
+    before, after = queries.neighbours_of_trial(connection, fact)
     return TrialAnswer(
         trial=Trial.of(fact, queries.trial_figures(connection, [fact])[trial_id]),
         runs=[_run(installation, run) for run in runs],
+        previous_trial_id=before,
+        next_trial_id=after,
     )
 
 
@@ -199,6 +202,7 @@ def _run_of_job(connection: Connection, installation: Installation, run: facts.R
         task_name=task.name,
         trial_id=task.trial_id,
         trial_state="" if trial is None else trial_state(trial, run.state is RunState.RUNNING),
+        trial_reason="" if trial is None else trial.reason,
         experiment_id=task.experiment_id,
         experiment_name="" if experiment is None else experiment.name,
     )
@@ -233,7 +237,7 @@ def workloads(
 ) -> Workloads:
     """Reports of training and validation, and checkpoints, by steps."""
     if sort_key not in ("", "batches"):
-        raise NotSupportedYet(f"workloads sorted by {sort_key!r} are not supported yet; allowed: batches")
+        raise NotSupportedYet(f"workloads sorted by {sort_key!r} are not supported yet; sort by batches")
     visible(connection, who, trial_id)
     groups = ["training", "validation"] if not group else [group]
     if metric_type in ("METRIC_TYPE_TRAINING", "METRIC_TYPE_VALIDATION"):

@@ -8,7 +8,6 @@ import logging
 import re
 import time as clock
 from concurrent.futures import Future
-from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Body, Depends
@@ -33,14 +32,12 @@ from dethpc.master.http.routes.access import (
     TheControl,
     TheCreator,
     TheStore,
-    TheTogether,
     TheUnmanaged,
     may_see_experiment,
     whole,
 )
 from dethpc.master.http.routes.experiments import one
-from dethpc.master.http.routes.gated import Gated
-from dethpc.master.http.together import Together
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire import unmanaged as wire
 from dethpc.master.http.wire.checkpoint import storage_id
 from dethpc.master.http.wire.experiment import CreateRequest, ExperimentAnswer
@@ -49,8 +46,8 @@ from dethpc.master.runs.beside import Beside
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 
-router = Gated(prefix="/api/v1", tags=["unmanaged"])
-logs = Gated(tags=["unmanaged"])
+router = new_router(prefix="/api/v1", tags=["unmanaged"])
+logs = new_router(tags=["unmanaged"])
 _log = logging.getLogger(__name__)
 
 
@@ -157,18 +154,12 @@ def prepare(request: wire.PrepareRequest, connection: Reading, who: AnyPrincipal
 class Metrics:
     """Where reports of metrics go: of an unmanaged trial into its run's journal, of another beside that of its chief."""
 
-    def __init__(
-        self, store: SqlStore, unmanaged: Unmanaged, beside: Beside, together: Together, who: Principal
-    ) -> None:
-        self._store, self._unmanaged, self._beside, self._together = store, unmanaged, beside, together
+    def __init__(self, store: SqlStore, unmanaged: Unmanaged, beside: Beside, who: Principal) -> None:
+        self._store, self._unmanaged, self._beside = store, unmanaged, beside
         self._who = who
 
     async def take(self, trial_id: int, group: str, report: wire.TrialMetrics) -> dict[str, Any]:
-        """Most reports are an append to a journal that waits for no disk: those that wait are taken in by one thread. Each of the
-        others waits in a thread of its own while it is written, and in none while it is committed."""
-        if group != "validation" and self._unmanaged.runs_in_memory(trial_id):
-            await self._together.do(partial(self._begin, trial_id, group, report))
-            return {}
+        """A report waits in a thread while it is written, and in none while it is committed."""
         taken = await run_in_threadpool(self._begin, trial_id, group, report)
         if taken is not None:
             await asyncio.shield(asyncio.wrap_future(taken))
@@ -192,10 +183,8 @@ class Metrics:
         return None
 
 
-async def _metrics(
-    store: TheStore, unmanaged: TheUnmanaged, beside: TheBeside, together: TheTogether, who: AnyPrincipal
-) -> Metrics:
-    return Metrics(store, unmanaged, beside, together, who)
+async def _metrics(store: TheStore, unmanaged: TheUnmanaged, beside: TheBeside, who: AnyPrincipal) -> Metrics:
+    return Metrics(store, unmanaged, beside, who)
 
 
 TheMetrics = Annotated[Metrics, Depends(_metrics)]

@@ -23,7 +23,7 @@ from dethpc.master.http.routes.access import (
     TheRecords,
     page_grant,
 )
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire.base import paged
 from dethpc.master.http.wire.user import (
     Credential,
@@ -40,7 +40,7 @@ from dethpc.master.http.wire.user import (
     Users,
 )
 
-router = Router(prefix="/api/v1", tags=["users"])
+router = new_router(prefix="/api/v1", tags=["users"])
 
 
 @router.post("/auth/login")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dethpc.master.http.routes.access import Owner, TheStore, TheWaits
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire.waiting import AllWaits, ExperimentWaits, Reason, TrialWaits
 from dethpc.master.runs.waiting import Group
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 
-router = Router(prefix="/api/v1", tags=["waiting"])
+router = new_router(prefix="/api/v1", tags=["waiting"])
 
 
 # The database is read before or after the scheduler is asked, never meanwhile: it may take its time.

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from dethpc.errors import NotFound
 from dethpc.master.http.auth import Principal
 from dethpc.master.http.routes.access import Limit, Offset, OrderBy, Owner, Reading, SortBy
-from dethpc.master.http.routes.router import Router
+from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire.base import paged
 from dethpc.master.http.wire.workspace import (
     Project,
@@ -23,7 +23,7 @@ from dethpc.master.http.wire.workspace import (
 from dethpc.state import queries
 from dethpc.state.queries import ExperimentFilter, Order, Page
 
-router = Router(prefix="/api/v1", tags=["workspaces"])
+router = new_router(prefix="/api/v1", tags=["workspaces"])
 
 NAME = "Uncategorized"
 OWNER_ID = 1

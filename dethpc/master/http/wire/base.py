@@ -72,7 +72,7 @@ def encodable(text: str) -> str:
 
 def _spelled(text: str) -> str:
     if encodable(text) != text:
-        raise ValueError("found characters that UTF-8 cannot spell; allowed: text in UTF-8")
+        raise ValueError("it holds characters that UTF-8 cannot spell")
     return text
 
 
@@ -90,7 +90,7 @@ Plain = Annotated[Any, PlainSerializer(lambda value: plain(value), when_used="js
 
 def _shallow(value: Any) -> Any:
     if too_deep(value):
-        raise ValueError(f"nested too deep; allowed: at most {MOST_LEVELS} levels")
+        raise ValueError(f"it is nested more than {MOST_LEVELS} levels deep")
     return value
 
 
@@ -191,5 +191,5 @@ def names_of_states(wanted: Iterable[str], known: Collection[str] = STATES) -> s
     meant to leave out must be neither shown nor acted upon."""
     names = {name.removeprefix("STATE_") for name in wanted} - {"UNSPECIFIED"}
     if unknown := sorted(names - set(known)):
-        raise Refused(f"states: found {show(unknown[0])}; allowed: {', '.join(sorted(known))}")
+        raise Refused(f"states: there is no state {show(unknown[0])}, only {', '.join(sorted(known))}")
     return names

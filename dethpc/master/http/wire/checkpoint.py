@@ -25,7 +25,7 @@ class Training(Wire):
     experiment_config: MaskedConfig
     hparams: Plain
     training_metrics: Metrics | None = None
-    validation_metrics: Metrics | None
+    validation_metrics: Metrics
     searcher_metric: Float | None
 
 
@@ -57,14 +57,14 @@ class Checkpoint(Wire):
             metadata={"steps_completed": fact.steps_completed, **fact.metadata},
             state=state(fact.state),
             storage_id=place.id,
-            reason=fact.reason,
+            reason=fact.reason or ("its files are being removed" if fact.removing else ""),
             elsewhere=place.elsewhere,
             training=Training(
                 trial_id=fact.trial_id,
                 experiment_id=fact.experiment_id,
                 experiment_config=place.config,
                 hparams=origin.hparams,
-                validation_metrics=None if validation is None else Metrics(avg_metrics=validation),
+                validation_metrics=Metrics(avg_metrics=validation),
                 searcher_metric=value if isinstance(value, (int, float)) else None,
             ),
         )

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time as clock
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Literal
 
-from pydantic_core import to_json
-
-from dethpc.config.secrets import masked_text
 from dethpc.domain import facts
 from dethpc.domain.environment import Environment
-from dethpc.domain.states import State
+from dethpc.domain.states import shown_as
 from dethpc.domain.trial_config import SearcherConfig
 from dethpc.master.http.wire.base import (
     Float,
@@ -22,26 +16,18 @@ from dethpc.master.http.wire.base import (
     MaskedText,
     Pagination,
     Plain,
-    Shown,
     Told,
     Wire,
-    encodable,
-    plain,
-    state,
     time,
     time_or_none,
 )
 from dethpc.master.http.wire.garbage import CheckpointPolicy
-from dethpc.master.http.wire.splicing import Spliced, Template, listed, stored
 from dethpc.master.http.wire.trial import Trial
-from dethpc.state.queries import ExperimentFigures, ExperimentLine
+from dethpc.state.queries import ExperimentFigures
 
 
-def experiment_state(experiment: facts.Experiment | ExperimentLine, running: int) -> str:
-    """An ACTIVE experiment is told apart further: RUNNING while one of its runs runs, else QUEUED."""
-    if experiment.state is State.ACTIVE:
-        return "STATE_RUNNING" if running else "STATE_QUEUED"
-    return state(experiment.state)
+def experiment_state(experiment: facts.Experiment, running: int) -> str:
+    return f"STATE_{shown_as(experiment.state, running > 0)}"
 
 
 class Experiment(Wire):
@@ -102,14 +88,8 @@ class Experiment(Wire):
             searcher_metric=searcher.metric,
         )
 
-    @staticmethod
-    def written(line: ExperimentLine, figures: ExperimentFigures) -> str:
-        """What ``of`` the fact would write."""
-        short = len(line.config) + len(line.original_config) <= _LARGEST_KEPT
-        return (_of_ended if short and line.ended_at is not None else _text)(line, figures)
 
-
-def _told(fact: facts.Experiment | ExperimentLine, figures: ExperimentFigures) -> dict[str, Any]:
+def _told(fact: facts.Experiment, figures: ExperimentFigures) -> dict[str, Any]:
     """What needs nothing of the configuration."""
     return {
         "id": fact.id,
@@ -143,34 +123,6 @@ def _told(fact: facts.Experiment | ExperimentLine, figures: ExperimentFigures) -
         "running_jobs": figures.running,
         "suspended_jobs": figures.suspended,
     }
-
-
-def _text(line: ExperimentLine, figures: ExperimentFigures) -> str:
-    long = len(line.config) + len(line.original_config) > _LARGEST_KEPT
-    configured = (_configured.__wrapped__ if long else _configured)(line.config, line.original_config)
-    return _EXPERIMENT.written({**_told(line, figures), **configured, "labels": stored(line.labels)})
-
-
-_of_ended = lru_cache(maxsize=2048)(_text)
-"""Those of the last pages are kept: a list is asked for again and again, and what has ended hardly ever changes."""
-
-
-@lru_cache(maxsize=256)
-def _configured(config: str, original: str) -> dict[str, Any]:
-    """What a configuration says, as the row holds it and as it was written. Those of the last pages are kept."""
-    found = json.loads(config)
-    searcher = SearcherConfig.of(found)
-    return {
-        "config": to_json(Shown.of(found)).decode(),
-        "original_config": to_json(encodable(masked_text(original))).decode(),
-        "hyperparameters": to_json(plain(found.get("hyperparameters") or {})).decode(),
-        "searcher_type": searcher.name,
-        "searcher_metric": searcher.metric,
-    }
-
-
-_LARGEST_KEPT = 8 << 10  # characters
-_EXPERIMENT = Template(Experiment, {"labels", "config", "original_config", "hyperparameters"})
 
 
 class JobSummary(Wire):
@@ -210,16 +162,6 @@ class ExperimentAnswer(Wire):
 class Experiments(Wire):
     experiments: list[Experiment]
     pagination: Pagination
-
-    @staticmethod
-    def spliced(
-        lines: Sequence[ExperimentLine], figures: Mapping[int, ExperimentFigures], page: Pagination
-    ) -> Spliced[Experiments]:
-        items = listed(Experiment.written(line, figures[line.id]) for line in lines)
-        return _EXPERIMENTS.spliced(experiments=items, pagination=page.model_dump_json(by_alias=True))
-
-
-_EXPERIMENTS = Template(Experiments, {"experiments", "pagination"})
 
 
 class File(Wire):

@@ -9,16 +9,14 @@ from typing import Any
 from dethpc.domain import facts
 from dethpc.domain.ids import task_id
 from dethpc.domain.log_policies import Noted
-from dethpc.domain.states import State
+from dethpc.domain.states import shown_as
 from dethpc.insight.usage import Usage
 from dethpc.master.http.wire.base import Float, Pagination, Plain, Wire, state, time, time_or_none
 from dethpc.state.queries import TrialFigures
 
 
 def trial_state(trial: facts.Trial, running: bool) -> str:
-    if trial.state is State.ACTIVE:
-        return "STATE_RUNNING" if running else "STATE_QUEUED"
-    return state(trial.state)
+    return f"STATE_{shown_as(trial.state, running)}"
 
 
 class Metrics(Wire):
@@ -194,6 +192,7 @@ class RunOfJob(Wire):
     task_name: str
     trial_id: int | None
     trial_state: str
+    trial_reason: str
     experiment_id: int | None
     experiment_name: str
 
@@ -206,6 +205,8 @@ class RunsOfJob(Wire):
 class TrialAnswer(Wire):
     trial: Trial
     runs: list[TrialRun]  # ours: the last ones, oldest first
+    previous_trial_id: int | None  # ours: the trial of its experiment that was created before it
+    next_trial_id: int | None  # ours
 
 
 class Trials(Wire):
