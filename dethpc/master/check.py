@@ -197,7 +197,7 @@ class _Check:
         unknown = [key for key in (before if self._running else lines) if key not in known.by_key]
         for keys, words in (
             (absent, "in the database, but not in the change log"),
-            (stale, "in the database otherwise than in the change log"),
+            (stale, "not the same in the database and the change log"),
             (unknown, "in the change log, but not in the database"),
         ):
             if keys:
@@ -249,7 +249,7 @@ class _Check:
             yield Difference(id, "journal", many)
         if other := [seq for seq in written if seq in kept and _digest_of(written[seq]) != kept[seq]]:
             some = ", ".join(map(str, other[:5])) + (", ..." if len(other) > 5 else "")
-            yield Difference(id, "journal", f"{path}: in the database otherwise than in the journal: report {some}")
+            yield Difference(id, "journal", f"{path}: database and journal differ in report {some}")
 
     def _damaged(self, id: int | None, where: str, path: Path, lines: list[int]) -> Iterator[Difference]:
         if lines:
@@ -305,7 +305,7 @@ def _lines(path: Path) -> tuple[_Lines, list[int]]:
 def _checkpoints(id: int, known: _Rows, home: Home) -> Iterator[Difference]:
     config = next(known.of(Experiment)).config
     for checkpoint in known.of(Checkpoint):
-        if checkpoint.state is not CheckpointState.COMPLETED:
+        if checkpoint.decided is not CheckpointState.COMPLETED:
             continue
         try:
             section = checkpoint.storage or TrialConfig.from_json(config).checkpoint_storage

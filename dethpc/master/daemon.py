@@ -11,7 +11,7 @@ from dethpc.config.site import SiteConfig
 from dethpc.domain.facts import Run
 from dethpc.domain.ports import Scheduler, Snapshot
 from dethpc.errors import MasterError
-from dethpc.master.durable import ids
+from dethpc.master.durable import contexts, ids
 from dethpc.master.durable.at_rest import AtRest
 from dethpc.master.durable.change_log import ChangeLog
 from dethpc.master.durable.harness import build as build_harness
@@ -34,6 +34,7 @@ from dethpc.master.http.server import Server
 from dethpc.master.http.service import Services
 from dethpc.master.http.tls import tls_of
 from dethpc.master.http.unix_socket import UnixListener
+from dethpc.master.idle import Idle
 from dethpc.master.installation import Installation
 from dethpc.master.listening import Listening, listen, reachable
 from dethpc.master.runs.admission import Admission
@@ -138,6 +139,7 @@ class Daemon:
         loaded = self.changes.catch_up(self.store)
         with self.store.read() as connection:
             environments.sweep(home, queries.queue_ids(connection))
+        contexts.sweep(home)
         return loaded
 
     def serve(self, where: Listening, port: int) -> None:
@@ -173,12 +175,17 @@ class Daemon:
             unwritable=lambda: reconciler.unwritable, ledger=self.ledger, reconciler=reconciler, server=self._server
         )
         watchdog.start()
+        hours = installation.site.master.end_after_idle_hours
+        after = None if hours is None else hours * 3600
+        idle = Idle(after, self._server, self.ledger, self.store, installation.home, self.stop)
+        idle.start()
         try:
             if not self._stopped.is_set():
                 self._server.run(sockets=[*listeners, *(each.socket for each in beside)])
         finally:
             for each in beside:
                 each.remove()
+            idle.stop()
             self._reconciler.stop()
             self.folding.stop()
             retention.stop()

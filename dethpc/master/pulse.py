@@ -1,4 +1,4 @@
-"""How a long-lived thread shows that it goes on."""
+"""Heartbeat of a long-running thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What strangers can make the log say, it says once a minute: a log that turns over hides what they did."""
+"""Limits the rate of log lines that clients without a token can cause: a log that turns over would hide what they did."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def find_scheduler(home: Home, site: SiteConfig) -> tuple[Scheduler, Pace]:
             smallest_array=limits.smallest_array,
         )
         return _slurm(site), pace
-    raise ConfigError([Problem("DETHPC_SCHEDULER", repr(kind), "slurm or local")])
+    raise ConfigError([Problem.of_value("DETHPC_SCHEDULER", repr(kind), "slurm or local")])
 
 
 def _kind(home: Home, site: SiteConfig, before: SchedulerSettings) -> str:
@@ -83,7 +83,7 @@ def _check_conf() -> None:
     conf = os.environ.get("SLURM_CONF")
     if conf and shutil.which("sbatch") and not os.path.exists(conf):
         hint = "unset SLURM_CONF for the Slurm of this machine; DETHPC_SCHEDULER=local trains without one"
-        raise ConfigError([Problem("SLURM_CONF", f"{conf}, which is not there", "the slurm.conf of a cluster", hint)])
+        raise ConfigError([Problem("SLURM_CONF", f"there is no file {conf}", hint)])
 
 
 def _slurm(site: SiteConfig) -> Scheduler:

@@ -79,7 +79,7 @@ def of_bundles(home: Home) -> Iterator[Damage]:
 
 
 def of_contexts(home: Home) -> Iterator[Damage]:
-    for path in sorted((home.root / "contexts").glob("*.tar.gz")):
+    for path in sorted(home.contexts.glob("*.tar.gz")):
         if why := _of_context(path):
             yield Damage("context", path, why)
 

@@ -115,13 +115,20 @@ def keep(home: Home, targz: bytes) -> str:
         log.warning("the context directory %s is damaged (%s); it is written again", path, why)
     except FileNotFoundError:
         path.parent.mkdir(mode=0o700, exist_ok=True)
-    staged = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
+    staged = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")  # ``sweep`` knows it by that
     with open(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(targz)
         file.flush()
         os.fsync(file.fileno())
     staged.replace(path)
     return sha256
+
+
+def sweep(home: Home) -> None:
+    """Remove what a master that was killed while it stored a context has left. Only for who has the lease, before it serves."""
+    for path in home.contexts.glob("*.tar.*"):
+        if path.suffix != ".gz":
+            path.unlink(missing_ok=True)
 
 
 def damage(path: Path) -> str:

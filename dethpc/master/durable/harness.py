@@ -35,6 +35,7 @@ ROOMS = (
     "dethpc/domain/end_report.py",
     "dethpc/domain/entrypoint.py",
     "dethpc/domain/environment.py",
+    "dethpc/domain/hints.py",
     "dethpc/domain/ids.py",
     "dethpc/domain/echoes.py",
     "dethpc/domain/log_policies.py",

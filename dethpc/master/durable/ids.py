@@ -1,4 +1,4 @@
-"""An id is given once: a database that knows less than the files on shared_fs is not served.
+"""An id is given once: a database that is older than the files on shared_fs is not served.
 
 A run is written into the database before its directory is made, and an experiment before its change log. So files of which the
 database knows nothing mean that it was deleted, lost its ``-wal`` file, or is an older copy. To start with it would give ids again,
@@ -87,9 +87,8 @@ def check(home: Home, store: SqlStore) -> None:
 def knows_less(home: Home, what: Sequence[str]) -> Refused:
     """The refusal to serve a database that does not know of ``what``."""
     return Refused(
-        f"the database knows less than the files in {home.root}: it does not know {' and '.join(what)}. It was deleted, lost its "
-        "-wal file, or is an older copy. To serve it would give ids again and take old results for new ones. Recreate it from "
-        "the files: det master rebuild"
+        f"the database is older than the files in {home.root}: it does not know {' and '.join(what)}. It was deleted, lost its "
+        "-wal file, or is an older copy. Serving it would reuse ids. Recreate it from the files: det master rebuild"
     )
 
 

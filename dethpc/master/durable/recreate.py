@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Ru
 from dethpc.domain.ports import Store
 from dethpc.domain.reports import Report, ReportKind
 from dethpc.domain.states import RunState
-from dethpc.engine.replace import replace
 from dethpc.engine.reports import metric_of
 from dethpc.errors import StoreError
 from dethpc.master.durable import ids, records

@@ -1,4 +1,4 @@
-"""What waits for the ledger: the line of wishes, each with its answer to come."""
+"""Queue of events that wait for the ledger, each with a future for its result."""
 
 from __future__ import annotations
 

@@ -40,8 +40,7 @@ def read_script(config: ExperimentConfig, context_targz: bytes) -> UserScript | 
     try:
         text = _content(context_targz, script.path)
     except NotFound:
-        allowed = f"a script in the context directory; there is no {script.path}"
-        raise ConfigError([Problem("entrypoint", repr(script.path), allowed)]) from None
+        raise ConfigError([Problem("entrypoint", f"{script.path} is not in the context directory")]) from None
     return read(text, script.path, script.options)
 
 

@@ -46,7 +46,7 @@ def kind_of(accept: str) -> str:
             return word
         if word in ("", "*/*", "application/*", "application/json"):  # as a client asks that says nothing about it
             return "application/x-tar"
-    raise Refused(f"Accept: found {accept[:100]!r}; allowed: {', '.join(KINDS)}")
+    raise Refused(f"Accept must be one of {', '.join(KINDS)}, not {accept[:100]!r}")
 
 
 def archive(
@@ -71,9 +71,9 @@ def archive(
 
 
 def _place(checkpoint: Checkpoint, configured: dict[str, Any], home: Home) -> CheckpointStore:
-    if checkpoint.state not in _WHOLE:
+    if checkpoint.decided not in _WHOLE:
         why = f" ({checkpoint.reason})" if checkpoint.reason else ""
-        raise Refused(f"checkpoint {checkpoint.uuid} is {checkpoint.state.value}{why}: it cannot be downloaded")
+        raise Refused(f"checkpoint {checkpoint.uuid} is {checkpoint.decided.value}{why}: it cannot be downloaded")
     if place := storage.elsewhere(checkpoint.storage, configured):
         raise Refused(
             f"checkpoint {checkpoint.uuid} is in {place}, where the training code put it, and not in the checkpoint_storage of "

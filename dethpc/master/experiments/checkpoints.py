@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 from dethpc import storage
-from dethpc.domain.facts import Checkpoint
+from dethpc.domain.facts import EVERYTHING, Checkpoint
 from dethpc.domain.states import CheckpointState
 from dethpc.domain.trial_config import TrialConfig
 from dethpc.engine import events
-from dethpc.engine.garbage import EVERYTHING, without
+from dethpc.engine.garbage import without
 from dethpc.errors import CheckpointNotFound, CheckpointNotOwned, MasterError, Refused
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.experiments.claims import Claims

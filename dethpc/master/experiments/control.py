@@ -84,6 +84,10 @@ class Control:
             trials = queries.trials_of_experiment(connection, experiment_id)
             return events.LoadExperiment(queries.experiment(connection, experiment_id), trials, event)
 
+    def allow_slots(self, most: int | None) -> None:
+        """Raises Refused for a ``max_slots`` beyond what the site allows; None: without a limit."""
+        self._admission.allow_slots(most)
+
     def queue_order(self, pool: str) -> list[str]:
         """Queue ids of the pool's jobs, the next one to be served first."""
         return self._ledger.look(lambda state: [job.id for job in order(state, pool, time.time())])

@@ -8,6 +8,7 @@ import secrets
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -134,7 +135,9 @@ class Creator:
         with self._store.read() as connection:
             row = queries.experiment(connection, experiment_id)
         changes = revealed_text(changes, self._store, self.defaults(), owner, experiment_id)
-        config = continued(ExperimentConfig.from_json(row.config), changes)
+        config, more = self._admission.limited(
+            continued(experiment_id, ExperimentConfig.from_json(row.config), changes)
+        )
         self._admission.check(config)
         environments.keep_for_copy(self._home, row)
 
@@ -150,7 +153,7 @@ class Creator:
 
         rows = self._ledger.do_after(read)
         trials = {each.id: each for each in rows if isinstance(each, Trial)}  # as they are at last
-        notes = list(doubts.of_continued(config, trials.values()))
+        notes = [*more, *doubts.of_continued(config, trials.values())]
         return next(each for each in rows if isinstance(each, Experiment)), notes
 
     def _of_parent(self, parent_id: int | None) -> Environment | None:
@@ -244,11 +247,7 @@ class Creator:
         config = loaded.config
         if config.entrypoint == NO_ENTRYPOINT:  # a fork of it
             raise ConfigError(
-                [
-                    Problem(
-                        "entrypoint", "an unmanaged experiment's, which is started elsewhere", "the command that trains"
-                    )
-                ]
+                [Problem("entrypoint", "the unmanaged experiment has none to fork; write the command that trains")]
             )
         shell, more = requested.of_shell(sent.sbatch if sent else {})
         notes += more
@@ -261,6 +260,9 @@ class Creator:
             config, more = requested.fold(config_yaml, script, shell, self._cluster())
             config = config.model_copy(update={"entrypoint": entrypoint})
             notes += more
+        config, more = self._admission.limited(config)
+        notes += more
+        notes += self._of_no_effect(config)
         draws.try_out(getattr(config.searcher, "sampler", None), config.space)
         text = self._admission.check(config)
         notes += prospects.notes(prospects.ask(self._scheduler, text, self._home.root), config)
@@ -275,6 +277,16 @@ class Creator:
             notes += code_notes.notes(config, context_targz, inside=inside is not None)
             notes += batch_scripts.notes(config, context_targz)
         return config, Told(notes, [*loaded.translated, *loaded.warnings])
+
+    def _of_no_effect(self, config: ExperimentConfig) -> Iterator[str]:
+        """What the queue of the experiment's pool does not go by."""
+        resources = config.resources
+        kind = self._ledger.state.rules_of(resources.resource_pool).kind
+        reason = f"no effect: pool {resources.resource_pool} has the {kind} scheduler"
+        if resources.weight != 1 and kind != "fair_share":
+            yield f"resources.weight has {reason}"
+        if resources.priority is not None and kind != "priority":
+            yield f"resources.priority has {reason}"
 
     def _cluster(self) -> requested.Cluster:
         pools = self._installation.site.pools
@@ -357,6 +369,6 @@ def _gone(checkpoint: Checkpoint, origin: State) -> str:
     """Why nothing can begin there, in words; "": it can."""
     if origin in (State.DELETING, State.DELETE_FAILED):
         return f"goes with experiment {checkpoint.experiment_id}, which is being deleted"
-    if checkpoint.state is CheckpointState.DELETED or origin is State.DELETED:
+    if checkpoint.decided is CheckpointState.DELETED or origin is State.DELETED:
         return "was deleted"
     return f"is damaged ({checkpoint.reason})" if checkpoint.state is CheckpointState.ERROR else ""

@@ -12,7 +12,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from dethpc.domain.facts import IN_MEMORY, Attempt, Checkpoint, Experiment, Metr
 from dethpc.domain.ports import Fact, Snapshot
 from dethpc.domain.secrets import masked
 from dethpc.engine.copies import NO_TOKEN
-from dethpc.engine.replace import replace
 from dethpc.errors import Refused
 from dethpc.master.durable.row_file import from_line as from_row_line
 from dethpc.master.durable.row_file import to_line

@@ -11,7 +11,6 @@ from sqlalchemy import Connection
 from dethpc import storage
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Checkpoint, Experiment
-from dethpc.domain.states import CheckpointState
 from dethpc.engine import events
 from dethpc.engine.changes import UNSET, ExperimentChanges
 from dethpc.engine.checkpoints import needed
@@ -45,7 +44,7 @@ class Policies:
         """Change the policy, which is followed when the experiment has ended: at once where it has."""
         wrong = next((f"{name} {n}" for name, n in counts.items() if n < 0), None)
         if wrong:
-            raise Refused(f"{wrong} is invalid; allowed: whole numbers from 0")
+            raise Refused(f"{wrong} is invalid: it must be a whole number from 0")
         self._ledger.do_after(partial(self._changed, experiment_id, counts))
         self._wake()
 
@@ -76,7 +75,7 @@ def chosen(connection: Connection, experiment: Experiment, kept: set[str], polic
     if policy is None:
         policy = Policy(*(configured[name] for name in FIELDS))
     candidates = [
-        Candidate(row.uuid, row.trial_id, row.reported_at, row.value, row.state is CheckpointState.COMPLETED)
+        Candidate(row.uuid, row.trial_id, row.reported_at, row.value, row.whole)
         for row in queries.ranked(connection, experiment, HAVE_FILES)
         if not storage.elsewhere(row.storage, configured)
     ]

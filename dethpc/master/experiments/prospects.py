@@ -30,9 +30,8 @@ def notes(prospect: Prospect, config: ExperimentConfig) -> Iterator[str]:
     """What its owner should know. Raises ConfigError where no time mends what Slurm refuses."""
     pool = config.resources.resource_pool
     if prospect.refusal:
-        found = f"what Slurm refuses: {prospect.refusal}"
-        options = "options of the entrypoint's script, of slurm.sbatch_args or of the pool that this cluster has"
-        raise ConfigError([Problem("slurm", found, options)])
+        where = "see the #SBATCH lines of the entrypoint, slurm.sbatch_args and the pool's own options"
+        raise ConfigError([Problem("slurm", f"Slurm refuses such a job: {prospect.refusal}", where)])
     if prospect.hindrance:
         # --test-only does not tell drained nodes from a request that no node can meet: the submission does.
         yield (

@@ -139,8 +139,8 @@ def _of_arguments(
         lower.setdefault("resources", {})["slots_per_trial"] = request.all_gpus
         config = load(config_yaml, file="config", defaults=lower).config
         if (slots := config.resources.slots_per_trial) != request.all_gpus:
-            found = f"{request.all_gpus} GPUs, beside resources.slots_per_trial: {slots}"
-            raise ConfigError([Problem(where, found, "the same number")])
+            message = f"asks for {request.all_gpus} GPUs, and resources.slots_per_trial for {slots}; say one number"
+            raise ConfigError([Problem(where, message)])
     extra = [directive(option.name, option.value) for option in shell if option.use is Use.KEPT]
     return (config.with_sbatch_args([*extra, *(config.slurm.sbatch_args or [])]) if extra else config), notes
 
@@ -168,9 +168,7 @@ class _Wanted:
         slots, notes = request.all_gpus, list[str]()
         if pool is not None and pool.slot_type == "cpu":
             if slots and not cluster.local:
-                raise ConfigError(
-                    [Problem("entrypoint", f"{path}, which asks for {slots} GPUs", f"no GPUs: pool {name} has none")]
-                )
+                raise ConfigError([Problem("entrypoint", f"{path} asks for {slots} GPUs, and pool {name} has none")])
             if slots:
                 notes.append(
                     f"{path} asks for {slots} GPUs, and this machine has none for trials: it gets as many slots of cores"
@@ -191,7 +189,7 @@ def _understood(options: Sequence[Option], where: str) -> Request:
         return requests.of(options)
     except Unreadable as error:
         raise ConfigError(
-            [Problem("entrypoint" if where[0] != "s" else where, f"{error}, in {where}", "what sbatch takes")]
+            [Problem("entrypoint" if where[0] != "s" else where, f"sbatch would not take it: {error}, in {where}")]
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""An archive on its way to a client, while it is being written."""
+"""Streams an archive to a client while it is being written."""
 
 from __future__ import annotations
 

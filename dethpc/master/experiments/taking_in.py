@@ -18,6 +18,7 @@ import time
 import uuid
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -31,7 +32,6 @@ from dethpc.domain.reports import too_deep
 from dethpc.domain.states import CheckpointState
 from dethpc.engine import events
 from dethpc.engine.copies import NewIds
-from dethpc.engine.replace import replace
 from dethpc.errors import ConfigError, DethpcError, Refused, StoreError
 from dethpc.master.durable import contexts
 from dethpc.master.durable.ledger import Ledger
@@ -123,7 +123,7 @@ class Copies:
             return str(uuid.uuid4())
         with self._store.read() as connection:
             if not is_uuid(queue_id) or queue_id in queries.queue_ids(connection):
-                raise Refused(f"experimentUuid: found {queue_id!r}; allowed: a uuid that no experiment here has")
+                raise Refused(f"experimentUuid must be a uuid that no experiment here has, not {queue_id!r}")
         return queue_id
 
     def _commit(self, path: Path, staged: Path, owner: str, copied: Mapping[str, str], queue_id: str) -> None:
@@ -215,11 +215,13 @@ def read(archive: zipfile.ZipFile) -> Found:
     """Raises Refused for one that holds no whole experiment."""
     names = set(archive.namelist())
     if missing := {copies.ABOUT, copies.ROWS, copies.METRICS} - names:
-        raise Refused(f"it has no {', '.join(sorted(missing))}; allowed: what det experiment export made")
+        raise Refused(f"it has no {', '.join(sorted(missing))}, so det experiment export has not made it")
     about = json.loads(_whole(archive, copies.ABOUT, _LARGEST_ABOUT))
     if not isinstance(about, dict) or about.get("format") != copies.FORMAT:
         of = about.get("format") if isinstance(about, dict) else "none"
-        raise Refused(f"its format is {of!r}; allowed: {copies.FORMAT}; update dethpc here, or where it was made")
+        raise Refused(
+            f"its format is {of!r}, and this dethpc reads {copies.FORMAT}: update dethpc here, or where it was made"
+        )
     with archive.open(copies.ROWS) as file:
         past = _checked(_rows(file))
     uuids = {of.of for name in names if (of := copies.checkpoint_file(name))}
@@ -280,7 +282,7 @@ def _rows_of(path: Path) -> Snapshot:
 def _checked(past: Snapshot) -> Snapshot:
     """The same rows: of one experiment, each once, which name each other alone. Raises Refused, ConfigError, ValueError."""
     if len(past.of(Experiment)) != 1:
-        raise Refused(f"it holds {len(past.of(Experiment))} experiments; allowed: one")
+        raise Refused(f"it holds {len(past.of(Experiment))} experiments, and must hold one")
     experiment = past.of(Experiment)[0]
     if not experiment.state.keeps_files:
         raise Refused(f"its experiment is {experiment.state.value}")

@@ -64,7 +64,7 @@ def config_of(text: str) -> str:
     given = source.data
     searcher = given.get("searcher") or {}
     if not isinstance(searcher, dict):
-        raise ConfigError([Problem("searcher", type(searcher).__name__, "a mapping")])
+        raise ConfigError([Problem.of_value("searcher", type(searcher).__name__, "a mapping")])
     config = {name: given[name] for name in _KEPT if given.get(name) is not None}
     config["entrypoint"] = NO_ENTRYPOINT
     config["searcher"] = {"name": "single", "metric": searcher.get("metric") or "unmanaged"}
@@ -213,10 +213,6 @@ class Unmanaged:
         trial = state.trial(trial_id)
         experiment = None if trial is None else state.experiments.get(trial.experiment_id)
         return None if experiment is None else experiment.row.kind
-
-    def runs_in_memory(self, trial_id: int) -> bool:
-        """Whether it is an unmanaged trial that runs. False: perhaps the database knows better."""
-        return self.kind_in_memory(trial_id) is TaskKind.UNMANAGED_TRIAL and self.running(trial_id)
 
     def steps(self, trial_id: int) -> int:
         return self._known(trial_id).steps_completed

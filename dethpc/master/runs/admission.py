@@ -11,7 +11,7 @@ from dethpc.domain import memory
 from dethpc.domain.entrypoint import batch_script
 from dethpc.domain.ports import PoolInfo
 from dethpc.domain.resource_request import ResourceRequest
-from dethpc.errors import ConfigError, Problem, SchedulerUnavailable
+from dethpc.errors import ConfigError, Problem, Refused, SchedulerUnavailable
 from dethpc.insight.waiting import infeasible
 from dethpc.master.runs import containers
 from dethpc.master.runs.cluster_view import PLAN, ClusterView
@@ -26,6 +26,7 @@ from dethpc.master.runs.shape import (
     spread_as_asked,
     time_asked,
 )
+from dethpc.searcher.methods import build as build_searcher
 
 
 class Admission:
@@ -55,17 +56,50 @@ class Admission:
         """Refuse at once what could never start. Returns the script that a job of a trial would have. Raises ConfigError."""
         name = config.resources.resource_pool
         self.pool(name)
+        self._within_limits(config)
         try:
             found = self.shape(config)
         except ValueError as error:
-            raise ConfigError(
-                [Problem("resources.slots_per_trial", str(error), "a number that fits the nodes")]
-            ) from None
+            raise ConfigError([Problem("resources.slots_per_trial", f"asks for {error}")]) from None
         impossible = infeasible(self._request(config, found), self._view.pool(name))
         if impossible is not None:
-            raise ConfigError([Problem(impossible.field, impossible.why, impossible.remedy)])
+            raise ConfigError([Problem(impossible.field, f"asks for {impossible.why}; {impossible.remedy}")])
         self.container(config, found.slot_type)
         return self._script.text(Path("/run"), "check", config, found)
+
+    def _within_limits(self, config: ExperimentConfig) -> None:
+        """Refuse what the site forbids. Raises ConfigError with all of it."""
+        limits, resources = self._site.limits, config.resources
+        most_trials, most_slots = limits.trials_per_experiment, limits.slots_per_experiment
+        problems = []
+        if most_trials is not None and (trials := _trials(config)) > most_trials:
+            message = f"the search has {trials:,} trials; the site allows {most_trials:,} for one experiment"
+            problems.append(Problem("searcher", message))
+        if most_slots is not None:
+            allowed = f"the site allows one experiment {most_slots:,} slots at once"
+            sizes = {"slots_per_trial": resources.slots_per_trial, "max_slots": resources.max_slots or 0}
+            problems += [
+                Problem(f"resources.{name}", f"{value:,} is too much; {allowed}")
+                for name, value in sizes.items()
+                if value > most_slots
+            ]
+        if problems:
+            raise ConfigError(problems)
+
+    def limited(self, config: ExperimentConfig) -> tuple[ExperimentConfig, list[str]]:
+        """The configuration with the site's limit on slots, and what is to be told of it."""
+        most = self._site.limits.slots_per_experiment
+        if most is None or config.resources.max_slots is not None:
+            return config, []
+        note = f"resources.max_slots is {most}: the site allows one experiment no more slots at once"
+        narrower = max(1, _trials(config)) * config.resources.slots_per_trial > most
+        return config.with_changes({"max_slots": most}), [note] if narrower else []
+
+    def allow_slots(self, most: int | None) -> None:
+        """Raises Refused for a ``max_slots`` beyond what the site allows; None: without a limit."""
+        limit = self._site.limits.slots_per_experiment
+        if limit is not None and (most is None or most > limit):
+            raise Refused(f"max_slots can be {limit} at most: the site allows one experiment no more slots at once")
 
     def container(self, config: ExperimentConfig, slot_type: str | None = None) -> containers.Inside | None:
         """The container that its trials start in; None: they start without one. Raises ConfigError where that cannot be,
@@ -94,10 +128,10 @@ class Admission:
         usable = ", ".join(pool.name for pool in pools if pool.nodes)
         pool = next((pool for pool in pools if pool.name == name), None)
         if pool is None:
-            raise ConfigError([Problem("resources.resource_pool", repr(name), f"one of {usable}")])
+            raise ConfigError([Problem.of_value("resources.resource_pool", repr(name), f"one of {usable}")])
         if not pool.nodes:
-            found_pool = f"{name!r}, whose partition {pool.partition!r} has no nodes"
-            raise ConfigError([Problem("resources.resource_pool", found_pool, f"one of {usable}")])
+            message = f"the partition {pool.partition!r} of pool {name!r} has no nodes; those of {usable} have"
+            raise ConfigError([Problem("resources.resource_pool", message)])
 
     def request(self, config: ExperimentConfig) -> ResourceRequest:
         """What a trial of the experiment asks of its pool. Raises SchedulerUnavailable, and ValueError where it fits no node."""
@@ -134,3 +168,8 @@ class Admission:
         if single and found.nodes > 1:
             raise ValueError(f"{found.nodes} nodes, beside is_single_node")
         return found
+
+
+def _trials(config: ExperimentConfig) -> int:
+    """How many trials its search will have; 0 of one that the user's own code decides."""
+    return build_searcher(config.searcher, config.space, 0).total

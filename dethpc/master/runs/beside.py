@@ -1,4 +1,4 @@
-"""Metrics of trials that do not come from their chief: what other workers wrote, and what is posted to the master.
+"""Metrics of trials from others than the chief worker: the journals of other workers, and what is posted over HTTP.
 
 All of it goes to one journal of the master's in the attempt's directory (``AttemptDir.taken``) before the engine hears of it, so
 that the database can be made again. A worker of another rank writes a journal of its own, which is read from here: that needs no

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.end_report import plain_text
-from dethpc.domain.facts import Checkpoint, Experiment, Task
+from dethpc.domain.facts import Checkpoint, Experiment, Row, Task
 from dethpc.domain.states import State, TaskKind
 from dethpc.engine import events
 from dethpc.errors import DethpcError, LeaseHeld, NotFound, RunDirError, ShuttingDown
@@ -66,6 +66,7 @@ class GarbageCollector:
             EVERY,
             trouble="checkpoints that are to go could not be looked after",
         )
+        ledger.listen(self._heard)
 
     def start(self) -> None:
         self._rounds.start()
@@ -76,6 +77,11 @@ class GarbageCollector:
     def wake(self) -> None:
         """Somebody has deleted something. Safe from any thread."""
         self._rounds.wake()
+
+    def _heard(self, rows: Sequence[Row]) -> None:
+        """A task has ended: what it removed is told at once."""
+        if any(isinstance(row, Task) and row.kind is TaskKind.CHECKPOINT_GC and row.state.terminal for row in rows):
+            self.wake()
 
     def look(self, now: float) -> None:
         """Choose, take in what tasks have removed, and send the next. Raises LeaseHeld, StoreError, OSError."""
@@ -119,7 +125,11 @@ class GarbageCollector:
         with self._store.read() as connection:
             uuids = chosen(connection, experiment, kept | kept_by_policy(connection))
         if uuids:
-            log.info("experiment %s has ended: %d of its checkpoints go, as its policy says", experiment.id, len(uuids))
+            log.info(
+                "experiment %s has ended: deleting %d checkpoints that its checkpoint_storage.save_* does not keep",
+                experiment.id,
+                len(uuids),
+            )
         for begin in range(0, max(1, len(uuids)), _AT_ONCE):
             some, last = uuids[begin : begin + _AT_ONCE], begin + _AT_ONCE >= len(uuids)
             self._ledger.do_after(partial(self._collect, experiment.id, some, last, now))

@@ -89,7 +89,7 @@ class Inside:
         try:
             return self.runtime.wrap(self.path, start, list(self._binds(config, seen)), env, gpus, extras)
         except ValueError as error:
-            raise ConfigError([Problem("bind_mounts", str(error), "other paths")]) from None
+            raise ConfigError([Problem("bind_mounts", str(error))]) from None
 
     def told(self, config: ExperimentConfig) -> dict[str, Any]:
         """What the specification says of it."""
@@ -118,27 +118,27 @@ class Inside:
     def _image(self, config: ExperimentConfig) -> Iterator[Problem]:
         if self.remote is not None:
             if self.remote.kind == names.ORAS and names.FORMATS.get(self.runtime.name) != names.SIF:
-                allowed = "an image of layers; a .sif of a registry starts with apptainer or singularity"
-                yield Problem("environment.image", repr(self.remote.name), allowed)
+                message = (
+                    f"{self.remote.name!r} is a .sif of a registry, which starts with apptainer or singularity only"
+                )
+                yield Problem("environment.image", message)
             return
         kind = images.kind(self.path)
         if kind not in self.runtime.images:
             can = [name for name, runtime in RUNTIMES.items() if kind in runtime.images]
             kinds = " or ".join(sorted(_KINDS[each] for each in self.runtime.images))
-            allowed = f"{kinds} for {self.runtime.name}; {_KINDS[kind]} starts with {', '.join(can)}"
-            yield Problem("environment.image", repr(self.path), allowed)
+            hint = f"{_KINDS[kind]} starts with {', '.join(can)}"
+            yield Problem.of_value("environment.image", repr(self.path), f"{kinds} for {self.runtime.name}", hint)
         elif not os.path.exists(self.path):
-            yield Problem("environment.image", f"{self.path}, which is not on this machine", "an image on shared_fs")
+            yield Problem("environment.image", f"{self.path} is not on this machine; put it on a shared filesystem")
         elif kind == "folder" and not has_python(self.path):
-            found = f"{self.path}, which has no python3"
-            yield Problem("environment.image", found, "an image with Python 3.9 or newer")
+            yield Problem("environment.image", f"{self.path} has no python3; it needs Python 3.9 or newer")
 
     def _refused(self, config: ExperimentConfig) -> Iterator[Problem]:
         for what, value in _asked(config):
             if what not in self.runtime.honours:
                 can = ", ".join(that_honour(what))
-                allowed = f"nothing with {self.runtime.name}, which cannot do this; {can} can"
-                yield Problem(OPTIONAL[what], value, allowed)
+                yield Problem(OPTIONAL[what], f"{self.runtime.name} cannot do this ({value}); {can} can")
 
 
 _MOST_VARIABLES = 1 << 20
@@ -160,7 +160,7 @@ def of(pool: PoolConfig, config: ExperimentConfig, slot_type: str, pulled: Path 
             return Inside(site, RUNTIMES[site.runtime], str(pulled or ""), parsed)
         return Inside(site, RUNTIMES[site.runtime], posixpath.normpath(os.path.expanduser(parsed.path)))
     except ValueError as error:
-        raise ConfigError([Problem("environment.image", repr(image), str(error))]) from None
+        raise ConfigError([Problem("environment.image", str(error))]) from None
 
 
 def _chosen(pool: PoolConfig, config: ExperimentConfig) -> Container | None:
@@ -169,8 +169,8 @@ def _chosen(pool: PoolConfig, config: ExperimentConfig) -> Container | None:
     if wanted == "none":
         return None
     if wanted is not None and wanted not in offered:
-        found = f"{wanted!r}, which pool {config.resources.resource_pool} has not"
-        raise ConfigError([Problem("environment.container_runtime", found, f"one of {', '.join([*offered, 'none'])}")])
+        runtimes = f"one of {', '.join([*offered, 'none'])}, which pool {config.resources.resource_pool} has"
+        raise ConfigError([Problem.of_value("environment.container_runtime", repr(wanted), runtimes)])
     first = next(iter(offered.values()), None)
     chosen = first if wanted is None else offered[wanted]
     return None if chosen is None or chosen.runtime == "none" else chosen
@@ -198,8 +198,8 @@ def _hides(config: ExperimentConfig, home: Path) -> Iterator[Problem]:
         target = posixpath.normpath(posixpath.join(WORKDIR, mount.container_path))
         above = target.rstrip("/") + "/"
         if f"{home}/".startswith(above) and target != posixpath.normpath(mount.host_path):
-            allowed = f"a path that {home} is not in, where the run itself lives"
-            yield Problem("bind_mounts.container_path", repr(mount.container_path), allowed)
+            message = f"{mount.container_path!r} would hide {home}, where the run itself lives"
+            yield Problem("bind_mounts.container_path", message)
 
 
 def _readable(seen: Seen) -> Iterator[tuple[str, bool]]:
@@ -248,17 +248,20 @@ def _outside(config: ExperimentConfig) -> Iterator[Problem]:
     environment = config.environment
     for field in ("setup", "python"):
         if getattr(environment, field):
-            allowed = "nothing in a container, whose environment the image brings; use startup-hook.sh"
-            yield Problem(f"environment.{field}", "a value", allowed)
+            message = "has no place in a container, whose environment the image brings; use startup-hook.sh"
+            yield Problem(f"environment.{field}", message)
     if batch_script(config.entrypoint) is not None:
-        allowed = "a command; sbatch scripts run on the node: set environment.container_runtime: none"
-        yield Problem("entrypoint", "an sbatch script, and a container", allowed)
+        message = (
+            "an sbatch script does not run in a container: set environment.container_runtime: none, or write a command"
+        )
+        yield Problem("entrypoint", message)
     section = config.checkpoint_storage.model_dump(mode="json") if config.checkpoint_storage else {}
     path = _storage(config) if section.get("type") == "directory" else ""
     for mount in config.bind_mounts if path else ():
         target = posixpath.normpath(mount.container_path)
         if f"{path}/".startswith(f"{target}/") and target != posixpath.normpath(mount.host_path):
-            allowed = (
-                f"the same path outside, where checkpoints are deleted: use shared_fs with host_path {mount.host_path}"
+            message = (
+                f"{path} is {mount.host_path} outside the container, where checkpoints are deleted: use shared_fs with "
+                f"host_path {mount.host_path}"
             )
-            yield Problem("checkpoint_storage.container_path", f"{path}, which is {mount.host_path} outside", allowed)
+            yield Problem("checkpoint_storage.container_path", message)

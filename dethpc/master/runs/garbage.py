@@ -177,7 +177,11 @@ def _listed(home: Home, store: SqlStore, cluster_id: str, experiment: Experiment
         present=complete and row.kind.submitted and section.get("type") == "shared_fs",
         checkpoints=[checkpoint.uuid for checkpoint in here],
         beside=str(get_experiment_sync_path(cluster_id, str(row.id))),
-        folders=[*(str(home.run(run).path) for run in [*runs, *sorted(others & deletions)]), str(home.venv(row.id))],
+        folders=[
+            *(str(home.run(run).path) for run in [*runs, *sorted(others & deletions)]),
+            str(home.venv(row.id)),
+            str(home.trials(row.id)),
+        ],
         files=[str(home.search(row.id))],
         context="" if shared or not row.context_sha256 else str(home.context(row.context_sha256)),
         unused_at=unused_at,

@@ -1,4 +1,4 @@
-"""When a run's directory is looked at: at once after a sign of life, and ever more seldom while none comes.
+"""When to poll a run's directory: at once after a notification, and with exponential back-off while none comes.
 
 A job rings when its attempt starts and ends, and whenever it reports; the scheduler tells when its state changes. A look between
 these is for what nobody told of. A job whose bell is not heard (nothing of it reaches the master by HTTP) is looked at as often as

@@ -1,4 +1,5 @@
-"""Lines in a trial's log that say how its run begins and ends: scripts look for these words, which are Determined's."""
+"""Lines in a trial's log that say how its run begins and ends: in words for people, and after them Determined's, which scripts look
+for."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class Milestone(NamedTuple):
 
 
 def of_start(run: Run, k: int, started: Started) -> Milestone:
-    return Milestone("INFO", f"New trial runner in (container {run.id}.{k}) on agent {', '.join(started.nodes)}")
+    nodes = ", ".join(started.nodes)
+    return Milestone("INFO", f"Started on {nodes} (New trial runner in (container {run.id}.{k}) on agent {nodes})")
 
 
 def of_going_on(run: Run, started: Started, before: Attempt | None) -> Milestone | None:
@@ -32,7 +34,7 @@ def of_going_on(run: Run, started: Started, before: Attempt | None) -> Milestone
     why = before.reason or (before.end.value.replace("_", " ").lower() if before.end else "its end is not known")
     got = "" if before.last_steps is None else f" at step {before.last_steps}"
     begins = f"goes on from step {started.resumed_steps}" if started.resumed_from else "begins again at step 0"
-    return Milestone("INFO", f"the trial {begins}{f' in job {job}' if job else ''}; before, it ended{got}: {why}")
+    return Milestone("INFO", f"The trial {begins}{f' in job {job}' if job else ''}; before, it ended{got}: {why}")
 
 
 def of_end(report: EndReport | None, record: JobRecord | None) -> Milestone | None:
@@ -43,9 +45,9 @@ def of_end(report: EndReport | None, record: JobRecord | None) -> Milestone | No
     if code is None or (report is None and code == 0):
         return None  # a batch script that exits with 0 and leaves no report has started nothing
     if code == 0:
-        return Milestone("INFO", "resources exited successfully with a zero exit code")
+        return Milestone("INFO", "Ended with exit code 0 (resources exited successfully with a zero exit code)")
     failed = f"failed with non-zero exit code: {code}"
-    return Milestone("ERROR", f"resources {failed} (container {failed}). Exited with exit code {code}")
+    return Milestone("ERROR", f"Exited with exit code {code} (resources {failed}; container {failed})")
 
 
 def of_no_retry(ended: events.AttemptEnded) -> Milestone | None:

@@ -1,4 +1,4 @@
-"""Checkpoints that a run reports and another trial has: no report takes them over."""
+"""Rejects reported checkpoint UUIDs that belong to another trial."""
 
 from __future__ import annotations
 

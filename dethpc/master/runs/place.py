@@ -1,4 +1,4 @@
-"""Whether what is in a run's directory is its own. What another run left there is neither believed nor written over."""
+"""Checks that a run directory belongs to its run: files that another run left there are neither read nor overwritten."""
 
 from __future__ import annotations
 

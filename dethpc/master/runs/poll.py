@@ -208,7 +208,8 @@ class Poller:
         attempt = self._ledger.state.attempt(run.id, run.attempt)
         since = attempt.started_at if attempt is not None else 0.0
         preempted = record.preempted_at is not None and record.preempted_at >= since - CLOCKS
-        self._runs.do(self._reader.ended(live, replace(record, preempted=preempted), requeued=True))
+        requeued = replace(record, preempted=preempted)
+        self._runs.do(self._reader.ended(live, requeued, requeued=True, by=record.started_at))
 
     # --- the queue
 

@@ -162,7 +162,7 @@ class JobBuilder:
         comment = _comment(run, trial, experiment, config)
         pool, pulled = pool_of(self._site, config.resources.resource_pool), self._images.path(config, trial)
         inside = containers.of(pool, config, found.slot_type, pulled)
-        seen = self._seen(run_dir.path, run, experiment, config) if inside else None
+        seen = self._seen(run_dir.path, run, trial, experiment, config) if inside else None
         script = self._script.text(
             run_dir.path,
             name,
@@ -192,9 +192,14 @@ class JobBuilder:
             alike=arrays.alike(script, comment),
         )
 
-    def _seen(self, run_dir: Path, run: Run, experiment: Experiment, config: ExperimentConfig) -> containers.Seen:
+    def _seen(
+        self, run_dir: Path, run: Run, trial: Trial, experiment: Experiment, config: ExperimentConfig
+    ) -> containers.Seen:
         """What is seen inside of its container."""
         written = [run_dir]
+        if own := self._trial_dir(trial, experiment):
+            written.append(Path(own))
+            written[-1].mkdir(mode=0o700, parents=True, exist_ok=True)
         if config.environment.venv:
             written.append(self._venv(run, experiment))
             written[-1].mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -243,7 +248,11 @@ class JobBuilder:
             venv=str(self._venv(run, experiment)) if config.environment.venv else "",
             venv_at_need="" if config.environment.venv else str(self._venv(run, experiment)),
             det_prefix=sys.prefix,
+            trial_dir=self._trial_dir(trial, experiment),
         )
+
+    def _trial_dir(self, trial: Trial, experiment: Experiment) -> str:
+        return str(self._home.trials(experiment.id) / str(trial.id)) if experiment.id else ""
 
     def _venv(self, run: Run, experiment: Experiment) -> Path:
         """The experiment's; of a run that belongs to none, its own."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from dethpc.domain.facts import Run
 from dethpc.domain.ports import JobRecord
 from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
-from dethpc.engine.ends import conclusive
+from dethpc.engine.ends import conclusive, ended_at
 from dethpc.errors import RunDirError, SchedulerUnavailable
 from dethpc.master.runs import milestones
 from dethpc.master.runs.beside import Beside
@@ -112,7 +113,7 @@ class Reader:
         if run.attempt >= 0:
             self._beside.take_in(run, over=True)
         if run.state is RunState.RUNNING and run.attempt >= 0:
-            self._runs.do(self.ended(live, None, requeued=True))
+            self._runs.do(self.ended(live, None, requeued=True, by=started.at))
         self._runs.started[run.pool] += 1
         live.glances.others = False
         self._tell_milestone(run, k, milestones.of_start(run, k, started))
@@ -181,14 +182,16 @@ class Reader:
         close(run_dir)
         ended = self.ended(live, record)
         if run.attempt >= 0:
-            self._tell_milestone(run, run.attempt, milestones.of_end(ended.report, record))
-            self._tell_milestone(run, run.attempt, milestones.of_no_retry(ended))
+            at = ended_at(run.created_at, ended.report, record, ended.at)
+            self._tell_milestone(run, run.attempt, milestones.of_end(ended.report, record), at)
+            self._tell_milestone(run, run.attempt, milestones.of_no_retry(ended), at)
         (commit or self._runs.do)(ended)
         return True
 
-    def _tell_milestone(self, run: Run, k: int, milestone: Milestone | None) -> None:
+    def _tell_milestone(self, run: Run, k: int, milestone: Milestone | None, at: float | None = None) -> None:
+        """``at``: when it was passed; None: just now."""
         if milestone is not None:
-            write(self._home, run.id, k, milestone.words, milestone.level)
+            write(self._home, run.id, k, milestone.words, milestone.level, at)
 
     @contextlib.contextmanager
     def _passed_over_when_killed(self, run: Run) -> Iterator[None]:
@@ -200,8 +203,11 @@ class Reader:
                 raise
             log.error("run %s was killed, and its directory cannot be read: %s", run.id, error)
 
-    def ended(self, live: LiveRun, record: JobRecord | None, *, requeued: bool = False) -> events.AttemptEnded:
-        """What is left of an attempt that is over. Raises OSError, but not of a run that was killed: its end needs no report."""
+    def ended(
+        self, live: LiveRun, record: JobRecord | None, *, requeued: bool = False, by: float | None = None
+    ) -> events.AttemptEnded:
+        """What is left of an attempt that is over. Raises OSError, but not of a run that was killed: its end needs no report.
+        ``by``: when the next attempt started, where it has."""
         run, run_dir = live.run, self._home.run(live.run.id)
         report, asked, matched = None, "", []
         passed_over = (RunDirError, OSError) if run.intent is Intent.KILL else (RunDirError,)
@@ -218,7 +224,7 @@ class Reader:
             run.attempt,
             report,
             record,
-            time.time(),
+            min(time.time(), by or math.inf),
             requeued=requeued,
             log_tail="" if report or requeued else why_no_report(run_dir),
             asked=asked,

@@ -25,6 +25,9 @@ DAY = 86400.0
 FIRST, EVERY = 60.0, 3600.0
 """Seconds after its start, and between two times, that a master looks for logs to delete."""
 
+NOTICED = DAY
+"""Within how many seconds a master notices that a trial has ended: by then its logs may have been due at an earlier look."""
+
 
 class LogRetention:
     """Works on a thread of its own, in no hurry. ``check`` raises LeaseHeld when this master is not the one any more."""
@@ -51,9 +54,8 @@ class LogRetention:
         whole = True
         for experiment_id, days in self._policies().items():
             with self._store.read() as connection:
-                due = queries.trials_that_ended(
-                    connection, experiment_id, self._done_until - days * DAY, now - days * DAY
-                )
+                since = self._done_until - NOTICED - days * DAY
+                due = queries.trials_that_ended(connection, experiment_id, since, now - days * DAY)
             for trial_id in due:
                 if self._rounds.stopping:
                     return

@@ -72,7 +72,7 @@ def asked_of(options: Sequence[str]) -> Request:
     try:
         return request.of(options_of(options))
     except Unreadable as error:
-        raise ConfigError([Problem("slurm.sbatch_args", str(error), "what sbatch takes")]) from None
+        raise ConfigError([Problem("slurm.sbatch_args", f"sbatch would not take it: {error}")]) from None
 
 
 def cores_of_task(pool: PoolConfig, found: Shape, slurm: Slurm) -> int:

@@ -1,4 +1,4 @@
-"""Which lines of a block may be wanted, told from their bytes: what cannot be is never parsed.
+"""Prefilter of log lines by their bytes, so that few are parsed: it may let a line pass that is not wanted, never the reverse.
 
 RE2 looks through a block at the speed of grep, and lets other threads run meanwhile.
 """

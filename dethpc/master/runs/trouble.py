@@ -49,9 +49,11 @@ def tell(home: Home, run: Run, words: str) -> None:
     write(home, run.id, run.attempt, words, "ERROR")
 
 
-def write(home: Home, run_id: str, attempt: int, words: str, level: str) -> None:
-    """Write a line of this level into the trial's log, beside what the attempt wrote."""
-    line = logline.LogLine(time.time(), level, None, "stderr", plain_text(words).replace("\n", " "))
+def write(home: Home, run_id: str, attempt: int, words: str, level: str, at: float | None = None) -> None:
+    """Write a line of this level into the trial's log, beside what the attempt wrote. ``at``: its time; None: now."""
+    line = logline.LogLine(
+        time.time() if at is None else at, level, None, "stderr", plain_text(words).replace("\n", " ")
+    )
     try:
         with late.place(home, run_id, lambda run: run.waiting(max(0, attempt))) as path:
             with open_to_append(path) as file:

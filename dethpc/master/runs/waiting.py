@@ -111,7 +111,7 @@ class WaitExplainer:
             elif run.state is RunState.SUBMITTING and (why := self._holds.why(run)):
                 yield trial, refused(why)
             elif run.state is RunState.SUBMITTING:
-                yield trial, WaitReason("submitting", run.reason or "it is about to be submitted to the scheduler")
+                yield trial, WaitReason("submitting", run.reason or "it is about to be submitted")
             else:
                 view = view or self._view.pool_and_queue(run.pool)
                 yield trial, in_scheduler(run.reason, asked, view, run.scheduler_job_id or "")
@@ -140,11 +140,11 @@ class WaitExplainer:
         waiting = in_scheduler(
             run.reason, self._asked(experiment.row, experiment.config), view, run.scheduler_job_id or ""
         )
-        self._write(run, f"{WAITS}; waiting: {waiting}")
+        self._write(run, f"Waiting in the scheduler's queue: {waiting} ({WAITS})")
 
     def on_refused(self, run: Run, why: str) -> None:
         """Write into its trial's log that the scheduler does not take its job at present."""
-        self._write(run, f"waiting: {refused(why)}")
+        self._write(run, f"Waiting: {refused(why)}")
 
     def _write(self, run: Run, words: str) -> None:
         line = logline.LogLine(time.time(), "INFO", None, "stdout", words)
@@ -173,9 +173,11 @@ def _without_run(trial: Trial, found: _Open) -> WaitReason:
         if trial.reason.startswith(AWAY):
             return WaitReason("storage", f"{trial.reason}; it resumes in {left} s, if it can by then")
         why = f" ({trial.reason})" if trial.reason else ""
-        return WaitReason("resting", f"it waits after a failure and restarts in {left} s{why}")
+        return WaitReason("resting", f"it restarts in {left} s after a failure{why}")
     if trial.state is State.ACTIVE and trial.index and found.first is not None:
         return found.first
     if trial.state is State.PAUSED or found.next is None:
-        return WaitReason("paused", trial.reason or "it is paused", f"det experiment activate {found.row.id}")
+        return WaitReason(
+            "paused", trial.reason or "it is paused", f"resume with det experiment activate {found.row.id}"
+        )
     return found.next

@@ -1,4 +1,4 @@
-"""What is amiss with a trial's reports goes into its log: that is where its user looks first."""
+"""Writes warnings about malformed reports into the trial's log, where its user looks first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose a listed job is. A scheduler that lost its state gives ids again: a job of another name is not the run's."""
+"""Whether a listed job is a run's. Slurm gives job ids again after it has lost its state, so the job's name must match, too."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_a_refused_wish_changes_nothing_and_hurts_nobody_else(ledger: Ledger) ->
     assert wishes[1].result()
     with pytest.raises(NotFound):
         wishes[2].result()
-    with pytest.raises(Refused, match="kill it before"):
+    with pytest.raises(Refused, match="experiment 1 is QUEUED; end it before you delete it: det experiment kill 1"):
         ledger.do(events.Delete(1, "gc", 2.0))
 
 

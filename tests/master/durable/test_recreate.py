@@ -149,7 +149,7 @@ def test_an_open_experiment_whose_file_knows_more_rows_is_not_served(home: Home,
     with open_store(tmp_path / "older") as older:
         older.commit([row for row in RowFile(home.changes(1)).rows() if not isinstance(row, Attempt)])
         before = home.changes(1).read_bytes()
-        with pytest.raises(Refused, match=r"knows less than the files .* 1 of the rows in .*det master rebuild"):
+        with pytest.raises(Refused, match=r"is older than the files .* 1 of the rows in .*det master rebuild"):
             ChangeLog(home).catch_up(older)
         assert home.changes(1).read_bytes() == before
 
@@ -162,7 +162,7 @@ def test_an_open_experiment_whose_run_has_ended_by_its_file_is_not_served(home: 
     before = home.changes(1).read_bytes()
     with open_store(tmp_path / "older") as older:
         older.commit(rows)
-        with pytest.raises(Refused, match=r"knows less than the files .* 1 of the rows in .*det master rebuild"):
+        with pytest.raises(Refused, match=r"is older than the files .* 1 of the rows in .*det master rebuild"):
             ChangeLog(home).catch_up(older)
     assert home.changes(1).read_bytes() == before
 

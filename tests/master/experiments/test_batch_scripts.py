@@ -33,5 +33,5 @@ def test_a_program_with_directives_and_without_an_interpreter_is_refused_as_by_s
     archive = packed({"job.sh": b"#SBATCH --gpus=2\npython3 train.py\n"})
     submitted, notes = batch_scripts.submitted(config("./job.sh"), archive)
     assert submitted.entrypoint == "sbatch job.sh" and "it runs as sbatch job.sh would" in notes[0]
-    with pytest.raises(ConfigError, match="a script that begins with #!"):
+    with pytest.raises(ConfigError, match="must begin with #!"):
         batch_scripts.read_script(submitted, archive)

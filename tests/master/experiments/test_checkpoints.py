@@ -77,6 +77,22 @@ def test_det_touches_no_files_outside_the_experiments_storage(
     assert not (Path(str(storage)) / SECOND).exists()
 
 
+@pytest.mark.parametrize("mode", ["direct", "master"])
+def test_a_folder_that_holds_another_checkpoint_is_left_as_it_is(
+    served: Served, storage: FileStore, tmp_path: Path, mode: str
+) -> None:
+    into, own = tmp_path / "best", tmp_path / SECOND
+    download_checkpoint(served.session, FIRST, str(into), True, mode)
+    before = {path: path.read_bytes() for path in into.rglob("*") if path.is_file()}
+    download_checkpoint(served.session, FIRST, str(into), True, mode)
+    with pytest.raises(Refused, match=f"{into} holds other files than checkpoint {SECOND}.* another folder with -o"):
+        download_checkpoint(served.session, SECOND, str(into), True, mode)
+    assert {path: path.read_bytes() for path in into.rglob("*") if path.is_file()} == before
+    for _ in range(2):  # a folder of its own name needs no mark
+        download_checkpoint(served.session, SECOND, str(own), True, mode)
+    assert not any(path.name.startswith(".") for path in own.iterdir())
+
+
 def test_metadata_are_replaced(served: Served, storage: FileStore) -> None:
     checkpoints.set_metadata(served.session, FIRST, {"good": True})
     assert checkpoints.get(served.session, FIRST)["metadata"] == {"steps_completed": 2, "good": True}
@@ -85,23 +101,32 @@ def test_metadata_are_replaced(served: Served, storage: FileStore) -> None:
 def test_a_deleted_checkpoint_has_no_files_and_stays_on_record(served: Served, storage: FileStore) -> None:
     checkpoints.delete(served.session, [FIRST])
     found = checkpoints.get(served.session, FIRST)
-    assert (found["state"], found["resources"]) == ("STATE_DELETED", {})
+    assert (found["state"], found["reason"]) == ("STATE_COMPLETED", "its files are being removed")
     assert (Path(str(storage)) / FIRST).exists()  # no request on the login node removes files
+    with pytest.raises(Refused, match="is DELETED"):
+        b"".join(checkpoints.archive(served.session, FIRST))
     served.collect()
+    found = checkpoints.get(served.session, FIRST)
+    assert (found["state"], found["resources"], found["reason"]) == ("STATE_DELETED", {}, "")
     assert not (Path(str(storage)) / FIRST).exists() and (Path(str(storage)) / SECOND / "weights.pt").exists()
     checkpoints.delete(served.session, [FIRST])  # again does no harm
 
 
 def test_files_are_removed_by_globs(served: Served, storage: FileStore) -> None:
+    checkpoints.remove_files(served.session, [FIRST], ["nothing.of.it"])
+    assert checkpoints.get(served.session, FIRST)["reason"] == ""
     checkpoints.remove_files(served.session, [FIRST], ["code"])
     found = checkpoints.get(served.session, FIRST)
-    assert (found["state"], found["resources"]) == ("STATE_PARTIALLY_DELETED", {"weights.pt": "1000"})
+    assert found["state"] == "STATE_COMPLETED" and "code/" in found["resources"]
     served.collect(T0)
+    found = checkpoints.get(served.session, FIRST)
+    assert (found["state"], found["resources"]) == ("STATE_PARTIALLY_DELETED", {"weights.pt": "1000"})
     with storage.restore(FIRST) as path:
         assert [p.name for p in path.iterdir() if not p.name.startswith(".")] == ["weights.pt"]
     checkpoints.remove_files(served.session, [FIRST], ["*.pt"])
-    assert checkpoints.get(served.session, FIRST)["state"] == "STATE_DELETED"
+    assert checkpoints.get(served.session, FIRST)["state"] == "STATE_PARTIALLY_DELETED"
     served.collect(T0 + REST)
+    assert checkpoints.get(served.session, FIRST)["state"] == "STATE_DELETED"
     assert not (Path(str(storage)) / FIRST).exists()
 
 

@@ -151,7 +151,7 @@ def test_gpus_in_sbatch_args_are_slots() -> None:
     assert arguments("--nodes=2", "--gpus-per-node=4")[0].resources.slots_per_trial == 8
     assert arguments("--gres=gpu:4", resources={"slots_per_trial": 4})[0].resources.slots_per_trial == 4
     assert arguments("--ntasks-per-node=4", "--gres=tmp:1G")[0].resources.slots_per_trial == 1
-    with pytest.raises(ConfigError, match="8 GPUs, beside resources.slots_per_trial: 2"):
+    with pytest.raises(ConfigError, match="asks for 8 GPUs, and resources.slots_per_trial for 2; say one number"):
         arguments("--nodes=2", "--gpus-per-node=4", resources={"slots_per_trial": 2})
 
 

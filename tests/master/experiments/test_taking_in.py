@@ -248,7 +248,7 @@ def test_what_is_no_archive_is_refused(served: Served, archive: Path) -> None:
         other.write_bytes(content)
         nothing_came_of(served, other, "not a complete archive")
     later = altered(archive, lambda name, content: {name: content.replace(b'"format": 1', b'"format": 9')})
-    nothing_came_of(served, later, "format is 9; allowed: 1; update dethpc")
+    nothing_came_of(served, later, "format is 9, and this dethpc reads 1: update dethpc")
 
     def damaged(name: str, content: bytes) -> dict[str, bytes]:
         known, other = b'"steps_completed": 4', b'"steps_completed": "x"'

@@ -431,5 +431,5 @@ def test_the_published_core_v2_works_unmodified_and_resumes(published: Published
 def test_aliases_that_unfold_into_gigabytes_are_refused() -> None:
     bomb = "hyperparameters:\n  a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
     bomb += "".join(f"  a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9))
-    with pytest.raises(ConfigError, match="more than 100000 values"):
+    with pytest.raises(ConfigError, match="more than 100,000 values"):
         config_of("name: n\n" + bomb)

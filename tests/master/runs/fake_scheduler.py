@@ -68,9 +68,15 @@ class FakeScheduler:
 
     # --- what a test does to the cluster
 
-    def end(self, job_id: str, state: JobState = JobState.COMPLETED, exit_code: int | None = 0) -> None:
+    def end(
+        self,
+        job_id: str,
+        state: JobState = JobState.COMPLETED,
+        exit_code: int | None = 0,
+        at: float | None = None,
+    ) -> None:
         job = self._jobs[job_id]
-        job.record = replace(job.record, state=state, exit_code=exit_code, ended_at=time.time())
+        job.record = replace(job.record, state=state, exit_code=exit_code, ended_at=time.time() if at is None else at)
 
     def start_again(self, job_id: str, *, preempted: bool = False, held: bool = False, ago: float = 60) -> None:
         """As after a node failure or a preemption. ``held``: it may not start for a while. ``ago``: seconds since then."""

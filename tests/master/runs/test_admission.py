@@ -10,7 +10,7 @@ import pytest
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import PoolConfig, SiteConfig
 from dethpc.domain.ports import PoolInfo
-from dethpc.errors import ConfigError, SchedulerUnavailable, SubmitDeferred
+from dethpc.errors import ConfigError, Refused, SchedulerUnavailable, SubmitDeferred
 from dethpc.master.runs.admission import Admission
 from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.script import JobScript
@@ -125,3 +125,36 @@ def test_many_checks_ask_the_scheduler_once(admission: Admission, fake: FakeSche
     for slots in (1, 2, 4):
         admission.check(config(slots=slots))
     assert fake.requests == {"pools": 1, "nodes": 1}
+
+
+def test_a_sites_limits_on_trials_and_slots_are_kept(fake: FakeScheduler) -> None:
+    site = SiteConfig.model_validate({"limits": {"trials_per_experiment": 10, "slots_per_experiment": 2}})
+    script = JobScript(site, Path("/harness.zip"), use_srun=True)
+    admission = Admission(site, ClusterView(fake), script, Path("/home/me/.dethpc"))
+
+    def searched(trials: int, **resources: Any) -> ExperimentConfig:
+        wanted = config(**resources).to_json()
+        searcher = {"name": "random", "metric": "loss", "max_trials": trials}
+        return ExperimentConfig.from_json({**wanted, "searcher": searcher})
+
+    admission.check(searched(10, slots=2))
+    with pytest.raises(ConfigError) as refused:
+        admission.check(searched(11, slots=3, max_slots=4))
+    assert [problem.field for problem in refused.value.problems] == [
+        "searcher",
+        "resources.slots_per_trial",
+        "resources.max_slots",
+    ]
+    length = {"max_length": {"batches": 100}, "budget": {"batches": 10_000}, "metric": "loss"}
+    for by_budget in ({"name": "sync_halving", "num_rungs": 4}, {"name": "adaptive"}):
+        wanted = ExperimentConfig.from_json({**config().to_json(), "searcher": {**by_budget, **length}})
+        with pytest.raises(ConfigError, match="searcher: the search has .* trials; the site allows"):
+            admission.check(wanted)
+    limited, told = admission.limited(searched(3))
+    assert limited.resources.max_slots == 2 and "allows one experiment no more slots" in told[0]
+    assert admission.limited(searched(3, max_slots=1))[0].resources.max_slots == 1
+    assert admission.limited(searched(1))[1] == [], "one trial of one slot is within it anyway"
+    admission.allow_slots(2)
+    for beyond in (3, None):
+        with pytest.raises(Refused, match="2 at most"):
+            admission.allow_slots(beyond)

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from dethpc.cli.audit import audit
 from dethpc.client import checkpoints, experiments
 from dethpc.domain.end_report import EndReport
-from dethpc.domain.facts import Checkpoint, Row, Task, Trial
+from dethpc.domain.facts import EVERYTHING, Checkpoint, Row, Task, Trial
 from dethpc.domain.records import ModelVersion
 from dethpc.domain.secrets import MASK
 from dethpc.domain.states import State, TaskKind
@@ -75,9 +75,31 @@ def test_what_the_policy_does_not_keep_goes_when_the_experiment_has_ended(served
     assert states(served, *kept, best, latest) == ["COMPLETED", "COMPLETED", "DELETED", "COMPLETED"]
     gone = checkpoints.get(served.session, best)
     assert gone["resources"] == {}
-    assert gone["reason"] == "the checkpoint policy of its experiment does not keep it"
+    assert gone["reason"] == "not among those that save_experiment_best, save_trial_best and save_trial_latest keep"
     served.collect()
     assert len(tasks(served)) == 1  # nothing more is to be done
+
+
+def test_a_checkpoint_that_is_to_go_keeps_its_state_and_is_none_of_the_best(served: Served, storage: FileStore) -> None:
+    best, latest = ended(served, storage)
+    with served.daemon.store.read() as connection:
+        row = queries.checkpoint(connection, best)
+    served.put([replace(row, removing=EVERYTHING)])
+    assert there(storage, best) == [True] and states(served, best, latest) == ["COMPLETED", "COMPLETED"]
+    assert checkpoints.get(served.session, best)["reason"] == "its files are being removed"
+    assert [one["uuid"] for one in experiments.checkpoints(served.session, 1, best=5)] == [latest]
+
+
+def test_the_end_of_a_task_is_looked_at_at_once(
+    served: Served, storage: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended(served, storage, save_trial_best=0)
+    woken: list[bool] = []
+    monkeypatch.setattr(served.daemon.collector, "wake", lambda: woken.append(True))
+    served.daemon.collector.look(T0)
+    assert not woken, "its task has only begun"
+    served.collect(T0)
+    assert woken
 
 
 def test_what_has_come_together_goes_in_one_task_and_the_next_one_waits(served: Served, storage: FileStore) -> None:
@@ -86,9 +108,9 @@ def test_what_has_come_together_goes_in_one_task_and_the_next_one_waits(served: 
     assert not any(there(storage, *gone)) and len(tasks(served)) == 1
     more = ended(served, storage, 4, save_trial_best=0, save_trial_latest=0)
     served.collect(T0 + REST - 1)
-    assert states(served, *more) == ["DELETED"] * 2 and all(there(storage, *more)) and len(tasks(served)) == 1
+    assert states(served, *more) == ["COMPLETED"] * 2 and all(there(storage, *more)) and len(tasks(served)) == 1
     served.collect(T0 + REST)
-    assert not any(there(storage, *more)) and len(tasks(served)) == 2
+    assert states(served, *more) == ["DELETED"] * 2 and not any(there(storage, *more)) and len(tasks(served)) == 2
 
 
 def test_what_could_not_be_removed_is_tried_again_and_no_sooner_than_said(served: Served, storage: FileStore) -> None:
@@ -431,7 +453,7 @@ def test_an_audit_takes_the_storage_of_a_configuration_with_its_keys_and_shows_n
         return result.output + str(result.exception or "")
 
     assert "orphan" in said(section, "--json") and "1 checkpoint in azure://" in said(section)
-    assert "which stands for a secret that was not shown" in said({**section, "connection_string": MASK})
+    assert "stands for a secret that was not shown" in said({**section, "connection_string": MASK})
     wrong = section["connection_string"].replace("AccountKey=", "AccountKey=AAAA")
     assert "azure://" in said({**section, "connection_string": wrong}) and wrong not in said(section)
     assert "Removed 1" in said(section, "--remove", "--unowned", "--yes") and "0 checkpoints in azure://" in said(

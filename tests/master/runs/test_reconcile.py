@@ -32,8 +32,10 @@ from dethpc.master.runs.poll import AFTER_REQUEUE
 from dethpc.master.runs.submit import TRIES_TO_WRITE
 from dethpc.master.runs.trouble import TRIES_OF_A_DISK
 from dethpc.master.scheduler import find_scheduler
+from dethpc.rundir import logline
 from dethpc.rundir.files import create_once, sealed, write_json
 from dethpc.rundir.home import Home
+from dethpc.state import queries
 from tests.master.conftest import CONFIG, T0
 from tests.master.runs.conftest import CLUSTER, NEVER, World
 
@@ -520,12 +522,53 @@ def test_the_log_tells_of_the_beginning_and_the_end_in_the_words_that_scripts_lo
     world.fake.end(job, JobState.FAILED, 137)
     world.cycle(2)
     told = {id: world.home.run(id).waiting(0).read_text() for id in ("1.1.1", "1.2.1", "1.3.1")}
-    assert "INFO\t-\tstderr\tNew trial runner in (container 1.3.1.0) on agent " in told["1.3.1"]
-    assert "INFO\t-\tstderr\tresources exited successfully with a zero exit code\n" in told["1.1.1"]
+    assert "New trial runner in (container 1.3.1.0) on agent " in told["1.3.1"]
+    assert (
+        "INFO\t-\tstderr\tEnded with exit code 0 (resources exited successfully with a zero exit code)\n"
+        in told["1.1.1"]
+    )
     for id, code in (("1.2.1", 3), ("1.3.1", 137)):
-        for words in ("resources failed with", "container failed with"):
-            assert f"{words} non-zero exit code: {code}" in told[id] and "\tERROR\t" in told[id]
-        assert told[id].endswith(f"Exited with exit code {code}\n")
+        for words in (
+            f"\tERROR\t-\tstderr\tExited with exit code {code} (resources failed with",
+            "container failed with",
+        ):
+            assert f"{words} non-zero exit code: {code}" in told[id]
+
+
+def test_what_ended_while_no_master_ran_ended_then_in_lists_and_in_its_log(worlds: Callable[..., World]) -> None:
+    world = worlds(trials=2)
+    world.cycle()
+    began = time.time() - 600
+    for id in ("1.1.1", "1.2.1"):
+        world.node_starts(id, at=began)
+    world.cycle()
+    world.node_ends("1.1.1", at=began + 14)
+    world.fake.end(world.job("1.2.1").job_id, JobState.OUT_OF_MEMORY, 137, at=began + 15)
+    world.reconciler = world.start()  # the next master
+    world.cycle(2)
+    with world.store.read() as connection:
+        ends = [queries.attempts_of_trial(connection, number)[0].ended_at for number in (1, 2)]
+        runs = [queries.run(connection, id).ended_at for id in ("1.1.1", "1.2.1")]
+    assert ends == runs == [began + 14, began + 15]
+    assert world.trial(1).ended_at == began + 14
+    for id, words, at in (
+        ("1.1.1", "Ended with exit code 0", ends[0]),
+        ("1.2.1", "Exited with exit code 137", ends[1]),
+    ):
+        lines, _ = logline.read_lines(world.home.run(id).waiting(0))
+        assert [line.at for line in lines if words in line.text] == [pytest.approx(at, abs=0.001)]
+
+
+def test_an_attempt_whose_node_failed_while_no_master_ran_ended_before_the_next_started(world: World) -> None:
+    world.cycle()
+    began = time.time() - 600
+    world.node_starts(at=began)
+    world.cycle()
+    world.node_starts(k=1, at=began + 100, prior={"0": 1})
+    world.live.rung("1.1.1", every_attempt=True)
+    world.cycle()
+    (first, second) = world.ledger.state.attempts["1.1"]
+    assert (first.end, first.ended_at, second.started_at) == (End.NODE_FAIL, began + 100, began + 100)
 
 
 def test_what_a_log_policy_found_on_the_node_ends_the_trial_that_fails(worlds: Callable[..., World]) -> None:

@@ -61,6 +61,14 @@ def test_logs_go_when_their_days_are_over_and_all_else_stays(served: Served) -> 
     assert directory.waiting(0).read_text() == note
 
 
+def test_logs_go_of_a_trial_whose_end_was_noticed_after_they_were_due(served: Served) -> None:
+    keeper = retention(served)
+    keeper.delete_due(END + 3600)
+    put(served, 1, 0)  # its end is in the past
+    keeper.delete_due(END + 2 * 3600)
+    assert "the log was deleted" in "".join(said(served, 1))
+
+
 def test_who_still_trains_keeps_the_logs_and_a_replaced_master_deletes_none(served: Served) -> None:
     def replaced() -> None:
         raise LeaseHeld("another master")

@@ -160,7 +160,7 @@ def test_it_stays_while_its_trial_has_a_run_that_may_read_it(served: Served, sto
 
 def test_what_is_deleted_while_it_waits_leaves_the_spool(served: Served, store: Elsewhere) -> None:
     checkpoints.delete(served.session, [UUID])
-    assert checkpoints.get(served.session, UUID)["reason"] == ""
+    assert checkpoints.get(served.session, UUID)["reason"] == "its files are being removed"
     Elsewhere.away = False
     served.collect(AT)
     assert not spool_of(served).has(UUID) and not store.exists(UUID)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 
 import pytest
 
 from dethpc.domain.states import State
-from dethpc.engine.replace import replace
 from dethpc.engine.trials import AWAY
 from dethpc.master.runs.waiting import _without_run
 from tests.master.conftest import trial
@@ -17,7 +17,7 @@ from tests.master.conftest import trial
 @pytest.mark.parametrize(
     ("reason", "cause", "words"),
     [
-        ("restarted: code 1", "resting", r"it waits after a failure and restarts in \d+ s \(restarted: code 1\)"),
+        ("restarted: code 1", "resting", r"it restarts in \d+ s after a failure \(restarted: code 1\)"),
         (f"{AWAY}s3://b: none", "storage", r"it waits for its storage: s3://b: none; .* in \d+ s"),
     ],
 )
