@@ -240,14 +240,16 @@ class LocalSearchRunner:
                 raise
 
     def _patiently(self, call: Callable[[], T]) -> T:
-        deadline = time.monotonic() + self._patience
+        deadline, before = time.monotonic() + self._patience, ""
         while True:
             try:
                 return call()
             except (MasterUnreachable, NotTheMaster) as error:
                 if time.monotonic() > deadline:
                     raise
-                logger.warning("%s; trying again", error)
+                if str(error) != before:
+                    logger.warning("%s; trying again for %.3g minutes", error, self._patience / 60)
+                before = str(error)
                 time.sleep(1.0)
 
     # --- what is kept

@@ -122,13 +122,15 @@ def listing(
     states: Sequence[str] = (),
     name: Optional[str] = None,
     labels: Sequence[str] = (),
+    ids: Sequence[int] = (),
     sort_by: str = "SORT_BY_ID",
     newest_first: bool = False,
     offset: int = 0,
     limit: int = 0,
 ) -> Json:
     """One page: {"experiments": [...], "pagination": {...}}. ``archived`` None: both; ``limit`` 0: all; ``mine``: those
-    of whose master it is alone; ``name``: part of the name, in any case; ``labels``: it has all of them."""
+    of whose master it is alone; ``name``: part of the name, in any case; ``labels``: it has all of them; ``ids``: these alone,
+    all where it is empty."""
     params: Json = {"offset": offset, "limit": limit or -1, "sortBy": sort_by}  # on the wire 0 means 100
     params["orderBy"] = "ORDER_BY_DESC" if newest_first else "ORDER_BY_ASC"
     if archived is not None:
@@ -141,6 +143,8 @@ def listing(
         params["name"] = name
     if labels:
         params["labels"] = list(labels)
+    if ids:
+        params["experimentIdFilter.incl"] = list(ids)
     answer: Json = session.get("/api/v1/experiments", params=params)
     return answer
 
@@ -212,7 +216,11 @@ def metric_names(session: Session, experiment: int) -> List[Tuple[str, str]]:
     return [(each["group"], each["name"]) for line in lines for each in line["metricNames"]]
 
 
-def points(session: Session, experiment: int, limit: int = 10_000) -> Json:
+MOST_POINTS = 10_000
+"""Trials of a search that the master gives as points at a time."""
+
+
+def points(session: Session, experiment: int, limit: int = MOST_POINTS) -> Json:
     """Of the trials that have a value of the searcher's metric, the best first and ``limit`` at most: {"metric", "trials",
     "hparams", "values"}, the last three in columns."""
     found: Json = session.get(_points(experiment), params={"limit": limit})
@@ -220,8 +228,8 @@ def points(session: Session, experiment: int, limit: int = 10_000) -> Json:
 
 
 def points_as_json(session: Session, experiment: int) -> bytes:
-    """The same of 10,000 trials at most, as text: to read it and to write it again takes longer than to make it."""
-    return session.raw(_points(experiment))
+    """The same of ``MOST_POINTS`` trials at most, as text: to read it and to write it again takes longer than to make it."""
+    return session.raw(_points(experiment), params={"limit": MOST_POINTS})
 
 
 def _points(experiment: int) -> str:

@@ -90,15 +90,33 @@ def together(
     return lines if head is None else itertools.islice(lines, head)
 
 
+class Tail(NamedTuple):
+    """What of the lines that are there already is shown before the log is followed: what ``pick`` takes of the last ``lines``, or
+    of a few more."""
+
+    lines: int
+    pick: Callable[[List[Json]], List[Json]]
+
+
+def _latest(session: Session, trial: int, which: Filter, count: int) -> List[Json]:
+    """The last ``count`` lines, and those before them that whoever follows the log afterwards would be sent again."""
+    for first in read(session, trial, which, tail=count):
+        params = {**which.params(), **_since(which, str(first["timestamp"]))}
+        return list(session.stream(f"/api/v1/trials/{trial}/logs", params=params))
+    return []
+
+
 def follow_together(
     connect: Callable[[], Session],
     trials: Callable[[Session], Tuple[Dict[int, bool], bool]],
     which: Filter,
     *,
+    tail: Optional[Tail] = None,
     patience: float = 60.0,
     pause: float = 1.0,
 ) -> Iterator[Json]:
-    """Every line of several trials, those to come too, until all have ended; what one look finds is in order of time.
+    """Every line of several trials, those to come too, until all have ended; what one look finds is in order of time. ``tail``: of
+    those that are there already.
 
     ``trials`` says which there are, whether each has ended, and whether no other will come. A look takes a fifth of the time at
     most, for the master has other things to do. Raises MasterUnreachable after ``patience`` seconds without an answer.
@@ -112,10 +130,20 @@ def follow_together(
         return in_order(line for trial in known if trial not in over for line in fresh(session, trial)), known, complete
 
     def fresh(session: Session, trial: int) -> Iterator[Json]:
-        before = shown.setdefault(trial, _Shown())
+        before = shown.setdefault(trial, _Shown(which))
         lines = session.stream(f"/api/v1/trials/{trial}/logs", params={**which.params(), **before.params()})
         return (line for line in _of(trial, lines) if line not in before)
 
+    def latest(count: int) -> List[Json]:
+        session = connect()
+        known, _ = trials(session)
+        return list(in_order(line for one in known for line in _of(one, _latest(session, one, which, count))))
+
+    if tail is not None:
+        there = patiently(lambda: latest(tail.lines), patience)
+        for line in there:
+            shown.setdefault(line["trialId"], _Shown(which)).add(line)
+        yield from tail.pick(there)
     while True:
         began = time.monotonic()
         lines, known, complete = patiently(look, patience)
@@ -154,13 +182,14 @@ def in_order(lines: Iterable[Json]) -> Iterator[Json]:
 class _Shown:
     """Which lines of a trial were shown last."""
 
-    def __init__(self) -> None:
+    def __init__(self, which: Filter) -> None:
+        self._which = which
         self._recent: Deque[Tuple[str, str]] = deque(maxlen=10_000)  # (timestamp, id)
         self._ids: Set[str] = set()
 
     def params(self) -> Json:
         """What asks for the lines after them."""
-        return {"timestampAfter": _earlier(self._recent[-1][0])} if self._recent else {}
+        return _since(self._which, self._recent[-1][0]) if self._recent else {}
 
     def __contains__(self, line: Json) -> bool:
         return self._id(line) in self._ids
@@ -186,14 +215,25 @@ def _seconds(timestamp: str) -> float:
 
 
 def follow(
-    connect: Callable[[], Session], trial: int, which: Filter, *, patience: float = 60.0, pause: float = 0.5
+    connect: Callable[[], Session],
+    trial: int,
+    which: Filter,
+    *,
+    tail: Optional[Tail] = None,
+    patience: float = 60.0,
+    pause: float = 0.5,
 ) -> Iterator[Json]:
-    """Every line, those to come too, until the trial has ended.
+    """Every line, those to come too, until the trial has ended. ``tail``: of those that are there already.
 
     When the master goes away the stream is taken up again where it broke, at the address that ``connect`` then finds; after
     ``patience`` seconds without an answer MasterUnreachable is raised. No line comes twice.
     """
-    shown = _Shown()
+    shown = _Shown(which)
+    if tail is not None:
+        there = patiently(lambda: _latest(connect(), trial, which, tail.lines), patience)
+        for line in there:
+            shown.add(line)
+        yield from tail.pick(there)
     answered = time.monotonic()
     while True:
         began: Optional[float] = None
@@ -221,7 +261,9 @@ def follow(
             time.sleep(pause)
 
 
-def _earlier(timestamp: str) -> str:
-    """Some seconds before: lines of several nodes interleave, and a late one may carry an earlier time."""
+def _since(which: Filter, timestamp: str) -> Json:
+    """What asks for the lines from some seconds before on: lines of several nodes interleave, and a late one may carry an earlier
+    time. Never for those that ``which`` leaves out."""
     moment = datetime.datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
-    return (moment - datetime.timedelta(seconds=10)).isoformat()
+    earlier = (moment - datetime.timedelta(seconds=10)).isoformat()
+    return {"timestampAfter": max(earlier, which.after or earlier, key=_seconds)}

@@ -19,8 +19,8 @@ class SearchCost(NamedTuple):
     def words(self) -> str:
         line = f"{self.trials} trial{'s' if self.trials != 1 else ''}"
         if self.total is not None and self.longest:
-            full = self.total / self.longest
-            line += f", {self.total} {self.unit} in all: as much as {full:.4g} full ones"
+            alone = self.total / self.longest
+            line += f", {self.total} {self.unit} in total, as much as {alone:.4g} trials of {self.longest} {self.unit}"
         return line
 
     def slot_seconds(self, other: SearchCost, spent: float) -> Optional[float]:

@@ -365,11 +365,8 @@ def _fail(status: int, body: bytes, url: str) -> NoReturn:
 
 
 def _problem(item: Mapping[str, Any]) -> Problem:
-    return Problem(
-        path_of(str(item.get("field", ""))),
-        str(item.get("found", "")),
-        str(item.get("allowed", "")),
-        file=item.get("file"),
-        line=item.get("line"),
-        hint=item.get("hint"),
-    )
+    path, found, allowed = path_of(str(item.get("field", ""))), str(item.get("found", "")), str(item.get("allowed", ""))
+    where = {"file": item.get("file"), "line": item.get("line")}
+    if "message" not in item:  # a master of an earlier release
+        return Problem.of_value(path, found, allowed, item.get("hint"), **where)
+    return Problem(path, str(item["message"]), item.get("hint"), found=found, allowed=allowed, **where)

@@ -20,20 +20,17 @@ def get(session: Session, trial: int) -> Json:
     return found
 
 
-def with_runs(session: Session, trial: int) -> Tuple[Json, List[Json]]:
-    """The trial, and what it ran in."""
-    found: Json = session.get(f"/api/v1/trials/{trial}")
-    return found["trial"], found.get("runs") or []
-
-
-def runs(session: Session, trial: int) -> List[Json]:
-    """Its last submissions to the scheduler, oldest first: {"id", "jobId", "state", "nodes", "directory", ...}."""
-    found: List[Json] = session.get(f"/api/v1/trials/{trial}").get("runs") or []
-    return found
+def with_runs(session: Session, trial: int) -> Json:
+    """{"trial", "runs", "previousTrialId", "nextTrialId"}: with its last submissions to the scheduler, oldest first ({"id",
+    "jobId", "state", "nodes", "directory", ...}), and the trials of its experiment that were created before and after it, None
+    where there is none."""
+    answer: Json = session.get(f"/api/v1/trials/{trial}")
+    return answer
 
 
 def of_job(session: Session, job_id: str) -> List[Json]:
-    """What a job of the scheduler executed, oldest first: {"trialId", "trialState", "experimentId", "experimentName", "run"}."""
+    """What a job of the scheduler executed, oldest first: {"trialId", "trialState", "trialReason", "experimentId",
+    "experimentName", "run"}."""
     found: List[Json] = session.get(f"/api/v1/scheduler-jobs/{job_id}")["runs"]
     return found
 

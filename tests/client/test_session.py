@@ -268,11 +268,15 @@ def test_problems_of_a_config_arrive_one_by_one() -> None:
         "found": "rnadom",
         "allowed": "random",
         "hint": "?",
+        "message": "must be random, not rnadom",
     }
     body = {"error": {"code": 3, "reason": "x", "error": "config", "problems": [problem, problem]}}
     with pytest.raises(ConfigError) as caught:
         Session(Answers((400, body))).post("/x", {})
     assert [p.to_json() for p in caught.value.problems] == [problem, problem]
+    del problem["message"]  # as a master of an earlier release has it
+    with pytest.raises(ConfigError, match=r"searcher.name: must be random, not rnadom \(\?\)"):
+        Session(Answers((400, body))).post("/x", {})
 
 
 def test_nobody_listening_is_unreachable_and_says_where() -> None:

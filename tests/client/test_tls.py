@@ -231,7 +231,7 @@ def test_a_certificate_that_the_site_renews_is_shown_to_new_connections(
 
 
 def test_what_comes_behind_an_answer_in_the_same_record_is_no_answer_to_the_next_request(tmp_path: Path) -> None:
-    """A socket that speaks TLS holds what it has decrypted: nothing is left to see on the wire."""
+    """A socket that speaks TLS holds what it has decrypted, and its reader holds more: nothing is left to see on the wire."""
     home = Home(tmp_path)
     home.make()
     found = tls_of(home, Master(tls="on"), "127.0.0.1", "login1")
@@ -243,6 +243,8 @@ def test_what_comes_behind_an_answer_in_the_same_record_is_no_answer_to_the_next
             server.recv(1 << 16)
             server.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
             server.sendall(b"okHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison")
+            if server.recv(1 << 16):
+                server.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno")
             server.recv(1)  # until the other end hangs up
 
     thread = threading.Thread(target=serve)
@@ -252,7 +254,10 @@ def test_what_comes_behind_an_answer_in_the_same_record_is_no_answer_to_the_next
     connection = Connection(context.wrap_socket(ours), "login1")
     connection.request("GET", "/", {})
     try:
-        assert connection.answer().read() == b"ok" and not connection.idle
+        assert connection.answer().read() == b"ok"
+        if connection.idle:
+            connection.request("GET", "/", {})
+            assert connection.answer().read() == b"no"
     finally:
         connection.close()
         thread.join()
