@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Optional
 
 import click
@@ -44,7 +45,7 @@ def users(agent: dict[str, Any]) -> str:
         for use in agent.get("uses") or []
     ]
     others = agent.get("otherJobs") or 0
-    return ", ".join([*ours, *([f"{others} other job{'s' if others > 1 else ''}"] if others else [])])
+    return ", ".join([*ours, *([output.plural(others, "other job")] if others else [])])
 
 
 def _state(agent: dict[str, Any]) -> str:
@@ -89,12 +90,16 @@ def enable(node: Optional[str], every: bool) -> None:
 @_ALL
 @click.option("--reason", default="", help="The reason, shown by det agent list.")
 @click.option("--drain", is_flag=True, help="Let the trials that run there finish.")
-def disable(node: Optional[str], every: bool, reason: str, drain: bool) -> None:
+@click.option("-y", "--yes", is_flag=True, help="Do not ask before all nodes are disabled, as a terminal does.")
+def disable(node: Optional[str], every: bool, reason: str, drain: bool, yes: bool) -> None:
     """Send no more trials to a node, if enough others are left. Trials that run there save a checkpoint and resume elsewhere."""
     from dethpc.client import cluster
 
     session = connect()
-    for name in _names(session, node, every):
+    names = _names(session, node, every)
+    if every and not yes and sys.stdin.isatty():  # scripts written for Determined say no --yes
+        click.confirm(f"Disable {', '.join(names)}, so that no trial starts until you enable one?", abort=True)
+    for name in names:
         notes = cluster.disable_agent(session, name, reason, drain=drain)
         output.say(f"Disabled {name}")
         for note in notes:

@@ -17,7 +17,7 @@ from dethpc.cli import output, tables
 def number(value: str) -> int:
     """An id. Raises click.BadParameter for what none can be."""
     if not (value.isdecimal() and value.isascii()):
-        raise click.BadParameter(f"{value!r} is not an id; allowed: a number, such as 3")
+        raise click.BadParameter(f"{value!r} is not an id: ids are numbers, such as 3")
     if len(value) > 18:  # more than a row of any database can have
         raise click.BadParameter(f"nothing has the id {value[:40]}: ids are counted from 1")
     return int(value)
@@ -31,15 +31,15 @@ def _ids(value: str) -> Optional[list[int]]:
 
 def _one(value: str) -> int:
     """An id, or the name of an experiment."""
-    found = _ids(value) or [_named(value, "an experiment's id, such as 3")]
+    found = _ids(value) or [_named(value, "an id, such as 3")]
     if len(found) > 1:
-        raise click.BadParameter(f"found {value!r}; allowed: one experiment's id, such as {found[0]}, or its name")
+        raise click.BadParameter(f"{value!r} names several experiments; name one, such as {found[0]}")
     return found[0]
 
 
 def _several(value: str) -> list[int]:
     """``3``, ``3,5,7`` or the name of an experiment."""
-    return _ids(value) or [_named(value, "experiment ids, such as 3 or 3,5,7")]
+    return _ids(value) or [_named(value, "ids, such as 3 or 3,5,7")]
 
 
 def _trials(value: str) -> list[int]:
@@ -47,11 +47,12 @@ def _trials(value: str) -> list[int]:
     if found := _ids(value):
         return found
     raise click.BadParameter(
-        f"{value!r} is not a trial id; allowed: trial ids, such as 12 or 12,14. See them with: det trial list EXPERIMENT"
+        f"{value!r} is not a trial id, such as 12 or 12,14. See them with: det trial list EXPERIMENT"
     )
 
 
-def _named(name: str, allowed: str) -> int:
+def _named(name: str, ids_of: str) -> int:
+    """The id of the experiment of this name. ``ids_of``: what else may be given."""
     from dethpc.cli.connect import connect
     from dethpc.client import experiments
 
@@ -65,7 +66,7 @@ def _named(name: str, allowed: str) -> int:
             name, containing or experiments.listing(session, newest_first=True, limit=_RECENT)["experiments"]
         )
         raise click.BadParameter(
-            f"no experiment has the name {name!r}{meant or ';'} allowed: {allowed}, or a name. See them with: det experiment list"
+            f"no experiment has the name {name!r}{meant or '.'} Give a name or {ids_of}; see them with: det experiment list"
         )
     if len(ids) > 1:
         which = f"{', '.join(map(str, ids))} (the newest)"
@@ -100,26 +101,32 @@ class Number(click.FloatRange):
         return found
 
 
-def _states(context: click.Context, parameter: click.Parameter, given: Iterable[str]) -> list[str]:
+def _states(more: Sequence[str], context: click.Context, parameter: click.Parameter, given: Iterable[str]) -> list[str]:
     """Of experiments or trials, as a list shows them."""
     from dethpc.domain.states import State
 
-    known = ["QUEUED", "RUNNING", *(state.value for state in State)]
-    words = [word.strip() for some in given for word in some.split(",")]
-    for word in words:
-        if word.upper().removeprefix("STATE_") not in known:
-            raise click.BadParameter(f"{word!r} is not a state; allowed: {', '.join(known).lower()}")
-    return [word.upper() for word in words]
+    states = ["QUEUED", "RUNNING", *more, *(state.value for state in State)]
+    names = [word.strip() for some in given for word in some.split(",")]
+    for name in names:
+        if name.upper().removeprefix("STATE_") not in states:
+            raise click.BadParameter(f"{name!r} is not a state; there are {', '.join(states).lower()}")
+    return [name.upper().removeprefix("STATE_") for name in names]
 
 
-STATES = click.option(
-    "--state",
-    "states",
-    metavar="STATE",
-    multiple=True,
-    callback=_states,
-    help="Only those in this state, such as running (repeatable).",
-)
+def _state_option(*more: str) -> Callable[[Any], Any]:
+    """``more``: states that these nouns have beside those of all."""
+    return click.option(
+        "--state",
+        "states",
+        metavar="STATE",
+        multiple=True,
+        callback=functools.partial(_states, more),
+        help="Only those in this state, such as running (repeatable).",
+    )
+
+
+STATES = _state_option()
+STATES_OF_TRIALS = _state_option("STOPPED")
 
 
 def _once(context: click.Context, parameter: click.Parameter, given: Iterable[list[int]]) -> list[int]:

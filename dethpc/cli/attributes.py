@@ -81,7 +81,7 @@ def set_max_slots(experiment_id: int, max_slots: str) -> None:
     elif max_slots.isdigit():
         number = int(max_slots)
     else:
-        raise click.BadParameter(f"found {max_slots!r}; allowed: a number of slots, or none")
+        raise click.BadParameter(f"must be a number of slots or none, not {max_slots!r}")
     from dethpc.domain.trial_config import TrialConfig
 
     changed = _set(experiment_id, "max-slots", number, resources={"maxSlots": number})

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Optional
 
 import click
 
+from dethpc import errors
 from dethpc.cli import output, tables
 from dethpc.cli.arguments import EXPERIMENT, listing
 from dethpc.cli.audit import audit
@@ -98,7 +101,7 @@ def delete(uuids: list[str], yes: bool) -> None:
     if not yes:
         click.confirm(f"Delete {', '.join(uuids)} for good?", abort=True)
     checkpoints.delete(connect(), uuids)
-    output.echo(f"Deleted {', '.join(uuids)}; a task removes the files")
+    output.echo(f"Deleting {', '.join(uuids)}: a task removes the files soon")
 
 
 @checkpoint.command()
@@ -154,9 +157,6 @@ def download_checkpoint(
     globs: Sequence[str] = (),
 ) -> None:
     """Copy a checkpoint out of its storage, or through the master."""
-    from pathlib import Path
-
-    from dethpc import errors
     from dethpc.client import checkpoints
     from dethpc.experimental._download import DownloadMode, download
 
@@ -165,9 +165,34 @@ def download_checkpoint(
         why = f" ({found['reason']})" if found.get("reason") else ""
         raise errors.Refused(f"checkpoint {uuid} is {output.state(found.get('state'))}{why}; it cannot be downloaded")
     target = Path(output_dir or f"checkpoints/{uuid}")
-    came = download(session, found, target, DownloadMode(mode), globs)
-    through = " (through the master)" if came is DownloadMode.MASTER else ""
+    with _folder_of(uuid, target):
+        mode_used = download(session, found, target, DownloadMode(mode), globs)
+    through = " (through the master)" if mode_used is DownloadMode.MASTER else ""
     output.echo(target if quiet else f"Checkpoint {uuid} is in {target}{through}")
+
+
+_MARK = ".dethpc-checkpoint"  # in a folder that does not have the uuid for its name: the uuid of what is in it
+
+
+@contextlib.contextmanager
+def _folder_of(uuid: str, target: Path) -> Iterator[None]:
+    """A download to ``target``, which holds this checkpoint, or a part of it, or nothing. Raises Refused: files of two would be
+    mixed there, and those of the same name replaced."""
+    mark, named = target / _MARK, target.absolute().name == uuid
+    if _holds_files(target) and not named and not (mark.is_file() and mark.read_text(errors="replace").strip() == uuid):
+        raise errors.Refused(
+            f"{target} holds other files than checkpoint {uuid}, and would hold both: name another folder with -o, or remove it"
+        )
+    try:
+        yield
+    finally:  # what breaks off can be downloaded again
+        if _holds_files(target) and not named:
+            with contextlib.suppress(OSError):
+                mark.write_text(uuid + "\n")
+
+
+def _holds_files(folder: Path) -> bool:
+    return folder.is_dir() and any(folder.iterdir())
 
 
 def print_of_experiment(experiment_id: int, best: Optional[int], wanted: tables.Wanted) -> None:

@@ -34,7 +34,7 @@ def _experiments(session: Session) -> Words:
     from dethpc.client import experiments
 
     for one in experiments.listing(session, newest_first=True, limit=_RECENT)["experiments"]:
-        yield one["id"], f"{one['name']}, {one['state'].removeprefix('STATE_')}"
+        yield one["id"], f"{one['name']}, {output.standing(one)}"
 
 
 def _names(session: Session) -> Words:
@@ -45,7 +45,7 @@ def _names(session: Session) -> Words:
     every = [one["name"] for one in found]
     for one in found:
         if every.count(one["name"]) == 1 and one["name"].isprintable():
-            yield one["name"], f"{one['id']}, {one['state'].removeprefix('STATE_')}"
+            yield one["name"], f"{one['id']}, {output.standing(one)}"
 
 
 def _users(session: Session) -> Words:
@@ -67,7 +67,7 @@ def _trials(session: Session) -> Words:
 
     for one in experiments.listing(session, newest_first=True, limit=_LATEST)["experiments"]:
         for trial in experiments.trials(session, one["id"], descending=True, limit=_RECENT):
-            yield trial["id"], f"{one['name']}, {trial['state'].removeprefix('STATE_')}"
+            yield trial["id"], f"{one['name']}, {output.standing(trial)}"
 
 
 def _checkpoints(session: Session) -> Words:

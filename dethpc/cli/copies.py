@@ -45,7 +45,7 @@ def export(experiment_id: int, target: Optional[str], kind: str, force: bool, as
         output.print_json({"archive": target, "bytes": size, "checkpoints": done.checkpoints, "leftOut": done.left_out})
     else:
         held = len(done.checkpoints)
-        with_them = f", with {held} checkpoint{'' if held == 1 else 's'}" if kind != "none" else ""
+        with_them = f", with {output.plural(held, 'checkpoint')}" if kind != "none" else ""
         output.echo(f"Experiment {experiment_id} is in {target} ({output.size(size)}{with_them})")
     if done.left_out:
         raise Failed([f"{why}; the archive is complete without its files" for why in done.left_out.values()])

@@ -192,8 +192,8 @@ def read_config(file: Any) -> str:
     try:
         text: str = file.read(MAX_BYTES + 1)  # what is larger is refused by its size
     except UnicodeDecodeError as error:
-        found = f"a byte that is not text ({error.object[error.start]:#04x})"
-        raise errors.ConfigError([errors.Problem("YAML", found, "text in UTF-8", file=file.name)]) from None
+        message = f"the file is not text in UTF-8: it holds the byte {error.object[error.start]:#04x}"
+        raise errors.ConfigError([errors.Problem("YAML", message, file=file.name)]) from None
     return text
 
 
@@ -267,12 +267,7 @@ def check_script(entrypoint: Union[str, list[str]], paths: Sequence[str], contex
     script = os.path.normpath((named_script(entrypoint) if words else "") or ".")
     if script == "." or script.startswith("..") or script in paths or STARTUP_HOOK in paths:
         return
-    if context_dir is None:
-        allowed = "a script that is sent; name its directory: det experiment create CONFIG CONTEXT_DIR"
-    else:
-        allowed = "the only file" if len(paths) == 1 else f"one of the {len(paths)} files"
-        allowed += f" of {context_dir}"
-    raise _not_sent(script, paths, allowed)
+    raise _not_sent(script, paths, context_dir)
 
 
 def warn_of_variables(data: Mapping[str, Any], paths: Sequence[str]) -> None:
@@ -317,11 +312,7 @@ def _check_module(module: str, paths: Sequence[str], context_dir: Optional[Path]
     another_python = os.path.dirname(shutil.which("python3") or "") != os.path.dirname(sys.executable)
     if not package_is_sent and (another_python or importlib.util.find_spec(top) is not None):
         return
-    if context_dir is None:
-        allowed = "among the files that are sent; name its directory: det experiment create CONFIG CONTEXT_DIR"
-    else:
-        allowed = f"a module among the {len(paths)} files of {context_dir}"
-    raise _not_sent(f"{file}.py", paths, allowed)
+    raise _not_sent(f"{file}.py", paths, context_dir)
 
 
 def _check_class(module: str, name: str, paths: Sequence[str], context_dir: Optional[Path]) -> None:
@@ -349,20 +340,23 @@ def _check_class(module: str, name: str, paths: Sequence[str], context_dir: Opti
         return
     from dethpc.config.wording import did_you_mean
 
-    allowed = f"one of the classes of {file}: {', '.join(classes)}" if classes else "a class; the file has none"
-    raise errors.ConfigError(
-        [errors.Problem("entrypoint", f"{name}, which is not in {file}", allowed, did_you_mean(name, classes))]
-    )
+    there = f"only {', '.join(classes)}" if classes else "which has no class"
+    message = f"there is no {name} in {file}, {there}"
+    raise errors.ConfigError([errors.Problem("entrypoint", message, did_you_mean(name, classes))])
 
 
-def _not_sent(file: str, paths: Sequence[str], allowed: str) -> errors.ConfigError:
+def _not_sent(file: str, paths: Sequence[str], context_dir: Optional[Path]) -> errors.ConfigError:
     """That the entrypoint needs ``file``, which is not among the ``paths`` that are sent."""
     from dethpc.config.wording import did_you_mean
 
     ending = os.path.splitext(file)[1]
     alike = [path for path in paths if os.path.splitext(path)[1] == ending]
     hint = did_you_mean(file, alike, alike=0.75)  # the ending alone makes names alike
-    return errors.ConfigError([errors.Problem("entrypoint", f"{file}, which is not sent", allowed, hint)])
+    if context_dir is None:
+        message = f"{file} would not be sent: name its directory, as in det experiment create CONFIG ."
+    else:
+        message = f"{file} is not in {context_dir}"
+    return errors.ConfigError([errors.Problem("entrypoint", message, hint)])
 
 
 def packed(context_dir: Optional[Path], includes: Sequence[Path]) -> list[Json]:

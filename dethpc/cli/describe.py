@@ -110,7 +110,7 @@ def job(run: Json) -> str:
     if not run.get("jobId"):
         return ""
     where = f" on {','.join(run['nodes'])}" if run.get("nodes") else ""
-    return f"{run['jobId']}{where} ({run['state']}, {run['slots']} slot{'' if run['slots'] == 1 else 's'})"
+    return f"{run['jobId']}{where} ({run['state']}, {output.plural(run['slots'], 'slot')})"
 
 
 def used(run: Json) -> str:
@@ -269,7 +269,7 @@ def _named(trials: Sequence[Json], entered: int) -> str:
 def place_columns(search: Json) -> list[tables.Column]:
     return [
         tables.Column("Trial", "trialId", tables.COUNT),
-        tables.Column("State", "state", tables.STATE),
+        tables.Column("State", output.standing, tables.STANDING),
         tables.Column("Bracket", "bracket", tables.COUNT),
         tables.Column("Rung", "rung", tables.COUNT),
         tables.Column((search.get("unit") or "length").capitalize(), "length", tables.METRIC),

@@ -1,5 +1,5 @@
 """The commands of Determined's ``det`` that are not here, the options of those that are, and what to do in their place; also
-words that other tools have.
+the habits of other tools: ``master stop``, ``submit``.
 
 A name stands for everything below it: ``notebook`` for ``notebook start``, unless that has a line of its own. A sentence may
 name only commands that are here (a test tries each).
@@ -25,9 +25,11 @@ _NO_LOGIN = (
     "There is no login: your token file is enough. For another master, set DET_MASTER and DET_USER_TOKEN "
     "(det token create makes one)"
 )
-_ONE_USER = "It is not needed: a master serves the one user who started it, and other users start their own"
-_LABELS = "It is not needed: a master has one user; group experiments by label: det experiment label add ID LABEL"
-_NO_MACHINES = "It is not needed: Slurm has the machines; to try a real Slurm on this one: det deploy slurm-dev up"
+_ONE_USER = "Users are not needed: a master serves the one user who started it, and other users start their own"
+_LABELS = "Workspaces and projects are not there yet; group experiments by label: det experiment label add ID LABEL"
+_NO_MACHINES = (
+    "Slurm has the machines, so nothing is to deploy; to try a real Slurm on this one: det deploy slurm-dev up"
+)
 _TASKS = "The tasks here are trials: det experiment list, det trial describe ID, det trial kill ID"
 _CREATE = "Create an experiment: det experiment create CONFIG CONTEXT_DIR"
 _OVERVIEW = "det experiment list shows experiments, det job list the queue, and det agent list the nodes"
@@ -52,7 +54,7 @@ _SENTENCES = {
     "deploy gcp": _NO_MACHINES,
     "deploy gke": _NO_MACHINES,
     "deploy gke-experimental": _NO_MACHINES,
-    "deploy local": "It is not needed: a master starts when one is needed; to try a real Slurm: det deploy slurm-dev up",
+    "deploy local": "A master starts when one is needed; to try a real Slurm: det deploy slurm-dev up",
     "deploy local logs": "The master's log is shown by: det master logs",
     "deploy local master-down": "Stop your master with: det master down",
     "deploy local master-up": "Start your master with: det master up",
@@ -109,6 +111,34 @@ _SENTENCES = {
     "workspace": _LABELS,
 }
 
+_UP = "Start your master with: det master up"
+_DOWN = "Stop your master with: det master down"
+_INFO = "What your master does is shown by: det master info"
+_STOP = "det experiment pause ID lets it go on later; to end it: det experiment cancel ID, or at once: det experiment kill ID"
+_RESUME = "A paused one goes on with: det experiment activate ID; one that has ended: det experiment continue ID"
+_END_JOB = "Jobs are experiments here; to end one: det experiment cancel ID, or at once: det experiment kill ID"
+_END_TRIAL = "End a trial with: det trial kill ID"
+
+_HABITS = {
+    "experiment resume": _RESUME,
+    "experiment rm": "Delete an experiment with: det experiment delete ID",
+    "experiment show": "Show an experiment with: det experiment describe ID",
+    "experiment start": _RESUME,
+    "experiment status": "How an experiment is: det experiment describe ID; to watch it: det experiment wait ID",
+    "experiment stop": _STOP,
+    "job cancel": _END_JOB,
+    "job kill": _END_JOB,
+    "job rm": _END_JOB,
+    "master restart": "det master down stops your master, and det master up starts it again",
+    "master start": _UP,
+    "master status": _INFO,
+    "master stop": _DOWN,
+    "trial cancel": _END_TRIAL,
+    "trial show": "Show a trial with: det trial describe ID",
+    "trial stop": _END_TRIAL,
+}
+"""Commands that other tools have, and Determined has not."""
+
 
 _NODES = "The nodes as they are then: det agent list --json, or --csv"
 _PORTS = "A job's ports are its node's: det trial describe ID names it, and ssh -L PORT:NODE:PORT LOGIN_NODE brings one to you"
@@ -148,6 +178,6 @@ def instead(words: Sequence[str]) -> Optional[str]:
     known = [ALIASES.get(words[0], words[0]), *words[1:]]
     for count in range(len(known), 0, -1):
         name = " ".join(known[:count])
-        if name in _SENTENCES:
-            return f"dethpc has no 'det {name}'. {_SENTENCES[name]}"
+        if sentence := _SENTENCES.get(name) or _HABITS.get(name):
+            return f"dethpc has no 'det {name}'. {sentence}"
     return None

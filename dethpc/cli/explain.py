@@ -29,7 +29,7 @@ class Description(NamedTuple):
 def explain(field: Optional[str], as_json: bool) -> None:
     """Explain FIELD of a configuration, such as searcher.mode, or list those of a section; without FIELD, all sections.
 
-    A name alone, such as max_trials, finds the fields that end with it.
+    A name alone, such as max_trials, finds the fields that end with it; that of a search method, such as pbt, those of its section.
     """
     known = descriptions((resources.files("dethpc.config") / "fields.md").read_text(encoding="utf-8"))
     found = _found(field, known) if field else [one for one in known.values() if "." not in one.field]
@@ -73,6 +73,7 @@ def _print(one: Description) -> None:
 
 def _found(field: str, known: dict[str, Description]) -> list[Description]:
     """The field of that name, or those whose last names it is. Raises NotFound."""
+    from dethpc.config.searcher import fields_of_method
     from dethpc.config.wording import did_you_mean
 
     parts = field.strip(".").split(".")
@@ -83,7 +84,9 @@ def _found(field: str, known: dict[str, Description]) -> list[Description]:
         return ends
     if parts[0] == "hyperparameters":
         return [known["hyperparameters"]]
-    meant = did_you_mean(word, [*known, *(name.rpartition(".")[2] for name in known)])
+    if fields := fields_of_method(field):
+        return [known[name] for name in (f"searcher.{each}" for each in sorted(fields)) if name in known]
+    meant = did_you_mean(word, [*known, *(name.rpartition(".")[2] for name in known)], 0.7)
     hint = f" ({meant})" if meant else ""
     raise errors.NotFound(f"a configuration has no field {field!r}{hint}; for all sections: det config explain")
 

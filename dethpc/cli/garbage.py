@@ -74,7 +74,7 @@ def _size(checkpoint: Json) -> int:
 
 
 def _some(count: int) -> str:
-    return f"{count} checkpoint{'' if count == 1 else 's'}"
+    return output.plural(count, "checkpoint")
 
 
 def _bytes(count: int) -> str:

@@ -137,4 +137,4 @@ def _show(found: list[dict[str, Any]]) -> None:
 
 
 def _some(count: int) -> str:
-    return f"{count} image{'' if count == 1 else 's'}"
+    return output.plural(count, "image")

@@ -131,7 +131,22 @@ def update(job_id: str, **wishes: Any) -> None:
         found = ", ".join(f"--{name.replace('_', '-')}" for name in given) or "none"
         raise click.UsageError(f"say one of {', '.join(f'--{n}' for n in _OPERATIONS)}; found {found}")
     (name, value), *_ = given.items()
-    jobs.update(connect(), [{"jobId": job_id, _OPERATIONS[name.replace("_", "-")]: value}])
+    wished = {"jobId": job_id, _OPERATIONS[name.replace("_", "-")]: value}
+    jobs.update(connect(), [wished])
+    output.echo(_done(wished))
+
+
+def _done(wished: Json) -> str:
+    """``Set the priority of job 48 to 2``."""
+    job_id, (field, value) = wished["jobId"], next(item for item in wished.items() if item[0] != "jobId")
+    value = f"{value:g}" if isinstance(value, float) else value
+    return {
+        "priority": f"Set the priority of job {job_id} to {value}",
+        "weight": f"Set the weight of job {job_id} to {value}",
+        "resourcePool": f"Moved job {job_id} to the resource pool {value}",
+        "aheadOf": f"Moved job {job_id} ahead of job {value}",
+        "behindOf": f"Moved job {job_id} behind job {value}",
+    }[field]
 
 
 _OPERATIONS = {
@@ -155,6 +170,8 @@ def update_batch(operations: tuple[str, ...]) -> None:
 
     wished = [_operation(text) for text in operations]  # a mistake is told without starting a master
     jobs.update(connect(), wished)
+    for one in wished:
+        output.echo(_done(one))
 
 
 def _operation(text: str) -> Json:
@@ -162,11 +179,11 @@ def _operation(text: str) -> Json:
     name, equals, value = rest.partition("=")
     field = _OPERATIONS.get(name.replace("_", "-"))
     if not (job_id and dot and equals and value and field):
-        allowed = f"ID.OPERATION=VALUE, where OPERATION is one of {', '.join(_OPERATIONS)}"
-        raise click.BadParameter(f"found {text!r}; allowed: {allowed}")
+        form = f"ID.OPERATION=VALUE, where OPERATION is one of {', '.join(_OPERATIONS)}"
+        raise click.BadParameter(f"{text!r} is not {form}")
     if field not in ("priority", "weight"):
         return {"jobId": job_id, field: value}
     try:
         return {"jobId": job_id, field: int(value) if field == "priority" else float(value)}
     except ValueError:
-        raise click.BadParameter(f"found {text!r}; allowed: a number after {name}=") from None
+        raise click.BadParameter(f"there must be a number after {name}= in {text!r}") from None

@@ -125,6 +125,7 @@ class _Circle:
             venv=str(Home(self._base).venv(1)) if config.environment.venv else "",
             venv_at_need="" if config.environment.venv else str(Home(self._base).venv(1)),
             det_prefix=sys.prefix,
+            trial_dir=str(Home(self._base).trials(1) / "1"),
         )
         write_json(self._run.spec, sealed(spec.to_json()))
 

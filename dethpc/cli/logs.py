@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import click
 
@@ -13,6 +13,9 @@ from dethpc import errors
 from dethpc.cli import output
 from dethpc.cli.arguments import ID, TRIALS
 from dethpc.cli.connect import connect, reconnect
+
+if TYPE_CHECKING:
+    from dethpc.client.logs import Tail
 
 _LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 
@@ -40,7 +43,9 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
         [
             click.option("-f", "--follow", is_flag=True, help="Follow the log until the end."),
             click.option("--head", type=click.IntRange(1), metavar="N", help="Only the first N lines."),
-            click.option("--tail", type=click.IntRange(1), metavar="N", help="Only the last N lines."),
+            click.option(
+                "--tail", type=click.IntRange(1), metavar="N", help="Only the last N lines; with -f, those first."
+            ),
             click.option(
                 "--rank", "--rank-id", "ranks", type=int, multiple=True, help="Only lines of this rank (repeatable)."
             ),
@@ -178,15 +183,15 @@ def show(
     0 completed, 1 error, 3 canceled, as for ``wait``."""
     from dethpc.client import logs
 
-    _one_of(follow, head, tail)
+    last = _last(follow, head, tail, raw or as_json)
     lines_wanted = logs.Filter(level=logs.level_of(level), **which)
     session = session or connect()
     lines: Iterator[dict[str, Any]]
     if follow:
-        lines = logs.follow(reconnect(session), trial, lines_wanted)
+        lines = logs.follow(reconnect(session), trial, lines_wanted, tail=last)
     else:
         lines = _shown(
-            lambda count: logs.read(session, trial, lines_wanted, head=head, tail=count), tail, raw or as_json
+            lambda count: logs.read(session, trial, lines_wanted, head=head, tail=count), last, raw or as_json
         )
     again = f"the trial continues. To watch again: det trial logs -f {trial}"
     if _printed(lines, follow, again, as_json=as_json, utc=utc, raw=raw) == 0:
@@ -214,13 +219,13 @@ def _show_together(
     """Print the lines of several trials, each with its trial. ``again``: what an interrupted one is told."""
     from dethpc.client import logs
 
-    _one_of(follow, head, tail)
+    last = _last(follow, head, tail, raw or as_json)
     wanted = logs.Filter(level=logs.level_of(level), **which)
     if follow:
-        lines = logs.follow_together(reconnect(session), trials, wanted)
+        lines = logs.follow_together(reconnect(session), trials, wanted, tail=last)
     else:
         known = trials(session)[0]
-        lines = _shown(lambda count: logs.together(session, known, wanted, head=head, tail=count), tail, raw or as_json)
+        lines = _shown(lambda count: logs.together(session, known, wanted, head=head, tail=count), last, raw or as_json)
     if _printed(lines, follow, again, as_json=as_json, utc=utc, raw=raw, named=True) == 0:
         output.say("No such lines in any of the trials")
 
@@ -228,15 +233,27 @@ def _show_together(
 _READ_FOR_ONE = 20  # lines for one of the last that are shown, where most may be states of a progress bar
 
 
-def _shown(
-    read: Callable[[Optional[int]], Iterator[dict[str, Any]]], tail: Optional[int], every: bool
-) -> Iterator[dict[str, Any]]:
-    """The lines that ``read(tail)`` has; of a progress bar's states the last one, unless it is to be ``every`` one."""
-    if every:
-        return read(tail)
+def _last(follow: bool, head: Optional[int], tail: Optional[int], every: bool) -> Optional[Tail]:
+    """What --tail asks for; of a progress bar's states the last one counts, unless it is to be ``every`` one."""
+    from dethpc.client.logs import Tail
+
+    if head is not None and (follow or tail is not None):
+        raise click.UsageError("--head shows the beginning of a log: leave out --follow and --tail.")
     if tail is None:
-        return _without_steps(read(None))
-    return iter(list(_without_steps(read(tail * _READ_FOR_ONE)))[-tail:])
+        return None
+    if every:
+        return Tail(tail, lambda lines: lines[-tail:])
+    return Tail(tail * _READ_FOR_ONE, lambda lines: list(_without_steps(iter(lines)))[-tail:])
+
+
+def _shown(
+    read: Callable[[Optional[int]], Iterator[dict[str, Any]]], last: Optional[Tail], every: bool
+) -> Iterator[dict[str, Any]]:
+    """The lines that ``read`` has, all or the ``last``; of a progress bar's states the last one, unless it is to be ``every``
+    one."""
+    if last is not None:
+        return iter(last.pick(list(read(last.lines))))
+    return read(None) if every else _without_steps(read(None))
 
 
 def _without_steps(lines: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -289,11 +306,6 @@ def _printed(lines: Iterable[dict[str, Any]], follow: bool, again: str, **how: A
         output.say(f"\nStopped watching; {again}")
         raise click.exceptions.Exit(130) from None
     return count
-
-
-def _one_of(follow: bool, head: Optional[int], tail: Optional[int]) -> None:
-    if sum((follow, head is not None, tail is not None)) > 1:
-        raise click.UsageError("--follow, --head and --tail are mutually exclusive; use one of them.")
 
 
 def _print(
@@ -372,4 +384,4 @@ def _say_why(session: Any, trial: int) -> None:
     told = trials.get(session, trial)
     waits = None if told.get("endTime") else trials.waiting(session, trial)
     why = waiting(waits) if waits else reason(told)
-    output.say(f"No such lines. Trial {trial} is {output.state(told.get('state'))}{f': {why}' if why else ''}")
+    output.say(f"No such lines. Trial {trial} is {output.standing(told)}{f': {why}' if why else ''}")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shlex
 from pathlib import Path
 from typing import Any, Optional
 
@@ -46,60 +44,25 @@ def up(port: Optional[int], host: Optional[str], foreground: bool, slurm: bool, 
         output.echo(f"A master is already running: {url}")
         return
     if foreground:
+        if master_process.section_of_a_job(root) is not None:
+            raise errors.Refused(
+                "this site runs masters as Slurm jobs only (master.where: slurm): det master up submits one"
+            )
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         words = master_process.command(root, port, host)
         os.chdir(master_process.folder())
         os.execve(words[0], words, master_process.environment())
     elif slurm:
-        _up_as_a_job(root, port, host, sbatch_args)
+        from dethpc.cli import master_job
+
+        site = master_process.site(root).master
+        master_job.up(root, port=port, host=host, sbatch_args=[*site.sbatch_args, *sbatch_args])
     elif host is not None:
         raise click.UsageError(
             "--host goes with --foreground or --slurm; a master in the background listens where trials reach it."
         )
     else:
         master_process.up(port=port)
-
-
-def _up_as_a_job(root: Path, port: Optional[int], host: Optional[str], sbatch_args: tuple[str, ...]) -> None:
-    """A singleton: of several jobs of this name Slurm runs one at a time, so that a requeued one finds its place free."""
-    import shutil
-
-    if shutil.which("sbatch") is None:
-        raise errors.SchedulerUnavailable("sbatch is not on PATH: --slurm needs a Slurm login node")
-    log = Home(root).log
-    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    run = f"cd {shlex.quote(master_process.folder())} && exec {shlex.join(master_process.command(root, port, host or '0.0.0.0'))}"
-    words = [
-        "sbatch",
-        "--parsable",
-        f"--job-name={_job_name(root)}",
-        "--dependency=singleton",
-        "--requeue",
-        "--open-mode=append",
-    ]
-    words += [f"--output={log}", "--ntasks=1", *sbatch_args, f"--wrap={run}"]
-    import subprocess
-
-    done = subprocess.run(words, capture_output=True, text=True, env=master_process.environment(), check=False)
-    if done.returncode != 0:
-        raise errors.SubmitRejected(f"sbatch refused the master's job: {done.stderr.strip() or done.stdout.strip()}")
-    numbers = re.findall(r"^\s*(\d+)(?:;.*)?$", done.stdout, re.MULTILINE)  # a site's sbatch may print other lines
-    job = numbers[0] if len(numbers) == 1 else _job_name(root)
-    output.say(f"submitted the master as job {job}; waiting for it to start ...")
-    url = master_process.wait_until_it_answers(root, timeout=120.0)
-    if url is None:
-        raise errors.MasterUnreachable(
-            f"job {job} has not brought a master up within two minutes, and stays submitted; see "
-            f"squeue --me --name={_job_name(root)} and {log}"
-        )
-    output.say(f"started master at {url}")
-
-
-def _job_name(root: Path) -> str:
-    """The same for the same home: that is what --dependency=singleton goes by."""
-    import hashlib
-
-    return f"det-master-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
 
 
 @master.command()
@@ -307,7 +270,7 @@ def check(as_json: bool, mend: bool) -> None:
             )
         if any(d["where"] in ("database", "change log", "journal") for d in found["differences"]):
             output.say(
-                f"{differences}; det master rebuild recreates the database from the files, without what they lack"
+                f"{differences}; det master rebuild recreates the database from the files; what only the database has is lost"
             )
         elif any(d["where"] in ("run directory", "checkpoint", "archive") for d in found["differences"]):
             output.say(f"{differences}; a rebuild cannot restore what is missing there, only a backup can")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import subprocess
 
     from dethpc.client import Session
+    from dethpc.config.site import Master, SiteConfig
 
 _PATIENCE = 8.0  # seconds; a master that ends, or is busy, may need some of it
 _ROOM = 16 << 20  # bytes that a master wants on its disk: a start writes about one, and must not stop soon after
@@ -44,6 +45,10 @@ def up(*, port: Optional[int] = None) -> str:
     read_token(Home(root).token)
     if (url := _answer_of_a_live_one(root)) is not None:
         return url
+    if (section := section_of_a_job(root)) is not None:
+        from dethpc.cli import master_job
+
+        return master_job.up(root, port=port, sbatch_args=section.sbatch_args, why="master.where: slurm")
     log = Home(root).log
     first = not Home(root).database.exists()
     try:
@@ -81,6 +86,21 @@ def up(*, port: Optional[int] = None) -> str:
     if first:
         _doubt(root)
     return url
+
+
+def site(root: Path) -> SiteConfig:
+    """What the site says of a master of this home. Raises ConfigError."""
+    from dethpc.config.site import find_site, load_site
+
+    return load_site(find_site(os.environ, root))
+
+
+def section_of_a_job(root: Path) -> Optional[Master]:
+    """What the site says of its masters where it wants none on login nodes, else None; one that trains on this machine is none of
+    Slurm's."""
+    configuration = site(root)
+    kind = os.environ.get("DETHPC_SCHEDULER") or configuration.scheduler
+    return configuration.master if configuration.master.where == "slurm" and kind != "local" else None
 
 
 def _answer_of_a_live_one(root: Path) -> Optional[str]:
@@ -128,10 +148,9 @@ def _is_stopped(pid: int) -> bool:
 
 def _doubt(root: Path) -> None:
     """Say once what the master's log says at each start."""
-    from dethpc.config.site import find_site, load_site
     from dethpc.rundir.filesystem import filesystem, sqlite_warning
 
-    if doubt := sqlite_warning(filesystem(root), str(root), load_site(find_site(os.environ, root)).database):
+    if doubt := sqlite_warning(filesystem(root), str(root), site(root).database):
         output.say(f"note: {doubt}")
 
 

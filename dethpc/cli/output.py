@@ -152,7 +152,12 @@ def holding(noun: dict[str, Any]) -> str:
     slots = noun.get("heldSlots")
     if slots is None or state(noun.get("state")) in ("ACTIVE", "QUEUED", "RUNNING"):
         return ""
-    return f"stopping, holds {slots} slot{'' if slots == 1 else 's'}" if slots else "stopping"
+    return f"stopping, holds {plural(slots, 'slot')}" if slots else "stopping"
+
+
+def plural(number: int, noun: str) -> str:
+    """``1 step``, ``2 steps``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def when(value: Optional[str]) -> str:

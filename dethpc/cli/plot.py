@@ -67,7 +67,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
                 type=click.Choice(["steps", "epochs", "time"]),
                 default="steps",
                 show_default=True,
-                help="What the axis to the right is; epochs needs a metric epochs (or epoch) in each report.",
+                help="The horizontal axis; epochs needs a metric epochs (or epoch) in each report.",
             ),
             click.option(
                 "--smooth",

@@ -19,7 +19,7 @@ def _job(context: click.Context, parameter: click.Parameter, text: str) -> str:
     if re.match(r"\d+_\[", text):
         raise click.BadParameter(f"{text} is a job array; name one of its jobs, such as {text.partition('[')[0]}3")
     if found is None:
-        raise click.BadParameter(f"found {text!r}; allowed: a job id of Slurm, such as 28 or 28_3, as squeue shows it")
+        raise click.BadParameter(f"must be a job id of Slurm as squeue shows it, such as 28 or 28_3, not {text!r}")
     return found[1]
 
 
@@ -43,7 +43,7 @@ def slurm(job_id: str, as_json: bool) -> None:
                 ("Task", _task(one)),
                 ("Trial", one["trialId"]),
                 ("Experiment", _named(one)),
-                ("State", output.state(one["trialState"])),
+                ("State", output.standing({"state": one["trialState"], "reason": one.get("trialReason")})),
                 ("Job", job(one["run"])),
                 ("Run", one["run"]["directory"]),
                 ("Used", used(one["run"])),

@@ -69,7 +69,7 @@ def describe(token_ids: tuple[int, ...], wanted: tables.Wanted) -> None:
 
 def _days(context: click.Context, parameter: click.Parameter, days: Optional[int]) -> Optional[int]:
     if days is not None and days < 1 and days != -1:
-        raise click.BadParameter(f"found {days}; allowed: 1 or more days, or -1 for a token that never expires")
+        raise click.BadParameter(f"must be 1 or more days, or -1 for a token that never expires, not {days}")
     return days
 
 

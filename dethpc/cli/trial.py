@@ -77,18 +77,19 @@ def _about(session: Any, trial_id: int, *, few: bool, batch_metrics: bool) -> di
     """``few``: of what it reported, the last validations and checkpoints alone, and how many there are (``milestones``)."""
     from dethpc.client import trials
 
-    told, runs = trials.with_runs(session, trial_id)
+    answer = trials.with_runs(session, trial_id)
+    trial = answer["trial"]
     if few:
         workloads, count = trials.last_milestones(session, trial_id, _FEW)
         shown = {"workloads": workloads, "milestones": count}
     else:
         shown = {"workloads": list(trials.workloads(session, trial_id, batch_metrics=batch_metrics))}
     return {
-        "trial": told,
-        "runs": runs,
+        "trial": trial,
+        "runs": answer.get("runs") or [],
         "attempts": trials.timeline(session, trial_id)["attempts"],
         **shown,
-        "waiting": None if told.get("endTime") else trials.waiting(session, trial_id),
+        "waiting": None if trial.get("endTime") else trials.waiting(session, trial_id),
     }
 
 
@@ -126,6 +127,7 @@ def _print_trial(tensorboards: Any, about: dict[str, Any]) -> None:
             ("Started", output.when(started(t))),
             ("Ended", output.when(t.get("endTime"))),
             ("Checkpoints", t.get("checkpointCount")),
+            ("Resumes", _resumes(t)),
             ("Starts from", t.get("warmStartCheckpointUuid")),
         ]
     )
@@ -142,6 +144,17 @@ def _print_trial(tensorboards: Any, about: dict[str, Any]) -> None:
     tables.show(tables.Table(WORKLOADS, rows, below=below))
 
 
+def _resumes(trial: dict[str, Any]) -> str:
+    """Of a paused trial: where it goes on once it is activated."""
+    if output.state(trial.get("state")) != "PAUSED":
+        return ""
+    if trial.get("checkpointCount"):
+        return "from its newest checkpoint"
+    if trial.get("warmStartCheckpointUuid"):
+        return "from the checkpoint that it started from: it has none of its own"
+    return "from the beginning: it has no checkpoint"
+
+
 @trial.command()
 @TRIALS
 def kill(ids: list[int]) -> None:
@@ -150,9 +163,9 @@ def kill(ids: list[int]) -> None:
     def do(session: Any, trial_id: int) -> str:
         from dethpc.client import trials
 
-        before = output.state(trials.get(session, trial_id).get("state"))
-        if before in ("COMPLETED", "CANCELED", "ERROR"):
-            return f"Trial {trial_id} is {before}: nothing to do"
+        before = trials.get(session, trial_id)
+        if output.state(before.get("state")) in ("COMPLETED", "CANCELED", "ERROR"):
+            return f"Trial {trial_id} is {output.standing(before)}: nothing to do"
         trials.kill(session, trial_id)
         return f"Killed trial {trial_id}"
 
@@ -198,13 +211,13 @@ def download(
     if (sort_by is None) != (smaller_is_better is None) or (sort_by and which != "best"):
         raise click.UsageError("--best, --sort-by and --smaller-is-better only work together.")
     session = connect()
-    found = [c for c in trials.checkpoints(session, trial_id) if output.state(c.get("state")) == "COMPLETED"]
-    if uuid is not None:
-        found = [c for c in found if c["uuid"] == uuid]
+    every = [c for c in trials.checkpoints(session, trial_id) if uuid in (None, c["uuid"])]
+    found = [c for c in every if output.state(c.get("state")) == "COMPLETED"]
     if not found:
         which_one = f"checkpoint {uuid}" if uuid else "checkpoint"
+        why = next((f" (one is {output.state(c.get('state'))}: {c['reason']})" for c in every if c.get("reason")), "")
         raise errors.NotFound(
-            f"trial {trial_id} has no {which_one} to download; see det trial list-checkpoints {trial_id}"
+            f"trial {trial_id} has no {which_one} to download{why}; see det trial list-checkpoints {trial_id}"
         )
     if uuid is None and sort_by is not None:
         uuid = _best_by(sort_by, found, -1 if smaller_is_better else 1)

@@ -7,7 +7,7 @@ from typing import Optional
 import click
 
 from dethpc.cli import output, tables
-from dethpc.cli.arguments import EXPERIMENT, PAGES, STATES, listing
+from dethpc.cli.arguments import EXPERIMENT, PAGES, STATES_OF_TRIALS, listing
 from dethpc.cli.connect import connect
 from dethpc.cli.trial_table import found_trials, trial_table, with_curves
 
@@ -15,7 +15,7 @@ from dethpc.cli.trial_table import found_trials, trial_table, with_curves
 @click.command("list-trials")
 @click.argument("experiment_id", metavar="EXPERIMENT", type=EXPERIMENT)
 @click.option("--best", type=click.IntRange(1), metavar="N", help="The N best by the searcher's metric, best first.")
-@STATES
+@STATES_OF_TRIALS
 @click.option("--limit", type=click.IntRange(0), default=0, help="At most this many (0: no limit).")
 @click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many.")
 @PAGES

@@ -44,22 +44,29 @@ def found_trials(
     experiment_id = int(about["experiment"]["id"])
     word, backwards = wanted.sort.removeprefix("-").lower(), wanted.sort.startswith("-")
     by = "metric" if best is not None else word or "id"
-    if by not in _SORTS:
-        found = list(experiments.trials(session, experiment_id, states=states))
-        found = tables.in_order(trial_table(about, found), wanted.sort)
-        return found[offset:][: limit or None], wanted._replace(sort="")
+    sorts, pages = by in _SORTS, by in _SORTS and "STOPPED" not in states  # whether the master can
     found = list(
         experiments.trials(
             session,
             experiment_id,
-            sort_by=_SORTS[by],
-            descending=backwards,
-            limit=best or limit,
-            offset=offset,
-            states=states,
+            sort_by=_SORTS[by if sorts else "id"],
+            descending=backwards and sorts,
+            limit=(best or limit) if pages else 0,
+            offset=offset if pages else 0,
+            states=["COMPLETED" if state == "STOPPED" else state for state in states],
         )
     )
+    if not pages:
+        found = [trial for trial in found if _among(trial, states)]
+        found = found if sorts else tables.in_order(trial_table(about, found), wanted.sort)
+        found = found[offset:][: best or limit or None]
     return found, wanted._replace(sort="")
+
+
+def _among(trial: Json, states: Sequence[str]) -> bool:
+    """Whether it is one of those that ``states`` ask for, of what the master lists for them: STOPPED leaves out what is completed
+    otherwise."""
+    return "STOPPED" not in states or "COMPLETED" in states or output.standing(trial) != "COMPLETED"
 
 
 def with_curves(session: Session, about: Json, trials: Sequence[Json]) -> None:
@@ -111,7 +118,7 @@ def trial_columns(metric: Optional[str], trials: Sequence[Json], hyperparameters
     varying = _varying(trials, hyperparameters)
     return [
         tables.Column("Trial", "id", tables.COUNT),
-        tables.Column("State", lambda trial: trial, _STATE),
+        tables.Column("State", output.standing, tables.STANDING),
         tables.Column("Steps", "totalBatchesProcessed", tables.COUNT),
         tables.Column(f"Best {metric or 'metric'}", best_metric, tables.METRIC, heading=metric or "Best"),
         tables.Column("Restarts", "restarts", _SOME, rank=4),
@@ -125,7 +132,6 @@ def trial_columns(metric: Optional[str], trials: Sequence[Json], hyperparameters
     ]
 
 
-_STATE = tables.Kind(output.standing, lambda trial: output.state(trial.get("state")))
 # What is as expected needs no room on a terminal: that a trial never restarted, that it trained as long as it was to, or which
 # values a search compared where it stopped the trial. An error needs room more than the hyperparameters do.
 _SOME = tables.Kind(lambda count: output.plain(count or ""), right=True, whole=True)

@@ -100,6 +100,12 @@ def _pages(url: str, made: dict[str, str]) -> str:
     return _under(url, host or made["host"], where.port) if host or here else url
 
 
+def _own_name() -> str:
+    """This machine's name for others. A resolver that knows it as localhost alone knows no name for others."""
+    name = socket.getfqdn()
+    return socket.gethostname() if name.partition(".")[0] == "localhost" else name
+
+
 def _tunnel(url: str, host: str) -> _Tunnel:
     """To a master on this machine's loopback, under the port that it has here; to another, which the user's own machine does not
     reach by its name, under that machine's loopback."""
@@ -107,7 +113,7 @@ def _tunnel(url: str, host: str) -> _Tunnel:
     name, port = where.hostname or "localhost", where.port or (443 if where.scheme == "https" else 80)
     local = port if port >= 1024 else _UNPRIVILEGED  # who is not root listens on no other
     inner = "127.0.0.1" if _is_loopback(name) else f"[{name}]" if ":" in name else name
-    command = f"ssh -N -L {local}:{inner}:{port} {getpass.getuser()}@{socket.getfqdn()}"
+    command = f"ssh -N -L {local}:{inner}:{port} {getpass.getuser()}@{_own_name()}"
     return _Tunnel(command, _under(url, host, local))
 
 

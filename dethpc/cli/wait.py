@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from dethpc.cli import output
+from dethpc.cli import output, tables
 from dethpc.cli.arguments import IDS, Number
 from dethpc.cli.connect import connect, reconnect
 from dethpc.domain.progress import progress
@@ -128,14 +128,16 @@ class _Lines:
 
         for trial in trials:
             metric, why = best_metric(trial), reason(trial)
-            details = f"{trial.get('totalBatchesProcessed') or 0} steps"
+            details = output.plural(trial.get("totalBatchesProcessed") or 0, "step")
             details += (
                 f", {about.get('searcherMetric') or 'metric'} {output.number(metric)}" if metric is not None else ""
             )
             if why and (first := self.had.setdefault(why, trial["id"])) != trial["id"]:
                 why = f"as trial {first}"
             self._line(f"trial {trial['id']}", trial, details + (f": {why}" if why else ""))
-        self._line(f"experiment {about['id']}", about, reason(about))
+        paused = output.state(about.get("state")) == "PAUSED"
+        resume = f"to resume it: det experiment activate {about['id']}" if paused else ""
+        self._line(f"experiment {about['id']}", about, "; ".join(filter(None, [reason(about), resume])))
         warned = f"warning {about['id']}"
         if about.get("warning") and warned not in self.shown:
             self.shown[warned] = "told"
@@ -145,7 +147,7 @@ class _Lines:
         if self.shown.get(noun) != output.standing(about):
             self.shown[noun] = output.standing(about)
             details = "; ".join(filter(None, [output.holding(about), details]))
-            line = f"{noun}: {output.state(about.get('state'))}" + (f" ({details})" if details else "")
+            line = f"{noun}: {tables.STANDING.full(output.standing(about))}" + (f" ({details})" if details else "")
             if noun.startswith("trial") and line in self.said:
                 return
             self.said.add(line)
@@ -196,7 +198,7 @@ def _picture(about: Json, trials: list[Json], room: int) -> Any:
         lines.add_row(
             f"  trial {trial['id']}",
             output.standing(trial),
-            f"{trial.get('totalBatchesProcessed') or 0} steps",
+            output.plural(trial.get("totalBatchesProcessed") or 0, "step"),
             output.digits(best_metric(trial)),
             Text(output.plain(reason(trial)), overflow="ellipsis", no_wrap=True),
         )
@@ -209,13 +211,14 @@ def _picture(about: Json, trials: list[Json], room: int) -> Any:
 def so_far(about: Json) -> str:
     """``best validation_loss 0.25 (trial 3) · 4m05s · about 12m10s to go · 8 slots · Ctrl-C stops only the watching``."""
     ended, slots = output.state(about.get("state")) in _ENDED, about.get("heldSlots")
+    paused = output.state(about.get("state")) == "PAUSED"
     best = about.get("bestTrialSearcherMetric")
     name = about.get("searcherMetric") or "metric"
     parts = [
         "" if best is None else f"best {name} {output.digits(best)} (trial {about.get('bestTrialId')})",
         output.duration(about.get("duration")),
-        "" if ended else _to_go(about),
-        "" if ended or slots is None else f"{slots} slot{'' if slots == 1 else 's'}",
+        f"to resume it: det experiment activate {about['id']}" if paused else "" if ended else _to_go(about),
+        "" if ended or slots is None else output.plural(slots, "slot"),
         "" if ended else "Ctrl-C stops only the watching",
     ]
     return " · ".join(part for part in parts if part)

@@ -86,7 +86,7 @@ def test_a_preview_lists_trials_by_length(det: Any, master: Any, tmp_path: Path)
         ["3", "100", "batches"],
         ["1", "400", "batches"],
     ]
-    assert done.stdout.splitlines()[3] == "4 trials, 700 batches in all: as much as 1.75 full ones"
+    assert done.stdout.splitlines()[3] == "4 trials, 700 batches in total, as much as 1.75 trials of 400 batches"
     [(_, body)] = master.did("POST")
     assert body["config"]["searcher"]["max_trials"] == 4
     assert json.loads(det("preview-search", "c.yaml", "--json", master=master).stdout) == {"summary": SUMMARY}

@@ -141,6 +141,9 @@ def test_a_checkpoint_to_download_is_chosen_by_its_uuid_or_by_any_metric(monkeyp
         assert det("t", "download", "1", *words).exit_code == 0
     assert got == ["a", "b", "a", "c"]
     assert "no checkpoint x to download" in det("t", "download", "1", "--uuid", "x").output
+    kept.append({"uuid": "gone", "state": "STATE_DELETED", "reason": "removed by the checkpoint policy"})
+    refused = det("t", "download", "1", "--uuid", "gone").output
+    assert "(one is DELETED: removed by the checkpoint policy)" in " ".join(refused.split())
     assert "a number 'auc'; reported: loss" in det("t", "download", "1", *by_loss[:2], "auc", *by_loss[3:], "1").output
     assert "only work together" in det("t", "download", "1", "--best", "--sort-by", "loss").output
 
@@ -151,14 +154,14 @@ def test_a_misspelt_option_is_none_of_determineds() -> None:
 
 
 def test_the_sentences_name_commands_that_are_here() -> None:
-    for name in elsewhere._SENTENCES:
+    for name in [*elsewhere._SENTENCES, *elsewhere._HABITS]:
         assert here(name.split()) is None, f"det {name} is here now: its sentence can go"
     for name in elsewhere._OPTIONS:
         *words, option = name.split()
         command = here(words)
         assert command is not None
         assert option not in [o for p in command.params for o in p.opts], f"{name} is here now: its sentence can go"
-    for name, sentence in [*elsewhere._SENTENCES.items(), *elsewhere._OPTIONS.items()]:
+    for name, sentence in [*elsewhere._SENTENCES.items(), *elsewhere._HABITS.items(), *elsewhere._OPTIONS.items()]:
         for named in re.findall(r"\bdet ((?:[a-z-]+ ?)+)", sentence):
             words = named.split()
             if not isinstance(here(words[:1]), click.Group):
@@ -167,6 +170,20 @@ def test_the_sentences_name_commands_that_are_here() -> None:
             if isinstance(command, click.Group) and len(words) > 2:
                 command = here(words[:3])
             assert command is not None, f"{name}: det {named}"
+
+
+@pytest.mark.parametrize(
+    ("habit", "command"),
+    [
+        ("master stop", "master down"),
+        ("e stop", "experiment cancel ID"),
+        ("t cancel", "trial kill ID"),
+        ("j rm", "experiment kill"),
+    ],
+)
+def test_a_habit_of_other_tools_is_answered_with_what_to_type(habit: str, command: str) -> None:
+    answer = det(*habit.split())
+    assert answer.exit_code == 2 and f"det {command}" in answer.output and "There are:" not in answer.output
 
 
 @pytest.mark.parametrize("words", [["-v"], ["-V"], ["--version"]])

@@ -40,7 +40,7 @@ def test_list_shows_ones_own_experiments_newest_last(det: Any, master: Any) -> N
 
 
 def test_a_list_tells_what_is_amiss_with_what_is_active_and_describe_with_all(det: Any, master: Any) -> None:
-    master.experiment["warning"] = "loss is not among the reported metrics (los)"
+    master.experiment["warning"] = "loss is not among the reported validation metrics (los)"
     assert det("e", "ls", master=master).stderr.count("det: warning: experiment ") == 2
     master.experiment.update(state="STATE_COMPLETED", endTime="2026-11-20T11:00:00Z")
     master.trials[0]["warning"] = master.experiment["warning"]
@@ -145,7 +145,7 @@ def test_describe_shows_rungs_with_who_is_where_and_when_it_may_end(det: Any, ma
                 "value": 0.2,
                 "nextLength": None,
                 "parentTrialId": None,
-                "reason": "rung 0 (batches 16): loss 0.2 did not reach the cut-off 0.1",
+                "reason": "rung 0 (batches 16): loss 0.2 is worse than the cut-off 0.1",
             }
         ],
     )
@@ -155,11 +155,11 @@ def test_describe_shows_rungs_with_who_is_where_and_when_it_may_end(det: Any, ma
     assert "Bracket Rung Batches Entered Went on Cut-off Best" in lines
     assert "0 0 16 6 1 0.1 1: 0.1 ↑, 2: 0.2, 3: 0.3, 4: 0.4, and 2 more" in lines
     assert "1 0 64 0/3 0 - -" in lines
-    assert "did not reach" not in said
+    assert "worse than the cut-off" not in said
     (limit,) = [query["limit"] for _, path, query, _ in master.asked if path.endswith("/search")]
     assert limit == ["4"], "a large search has many more trials than are shown"
     long = det("experiment", "describe", 1, "--search", master=master).stdout
-    assert "rung 0 (batches 16): loss 0.2 did not reach the cut-off 0.1" in long
+    assert "rung 0 (batches 16): loss 0.2 is worse than the cut-off 0.1" in long
     (found,) = json.loads(det("experiment", "describe", 1, "--json", master=master).stdout)
     assert found["search"] == master.search
 
@@ -262,7 +262,7 @@ def test_one_bad_id_does_not_stop_the_others(det: Any, master: Any) -> None:
 
 def test_what_is_no_id_is_a_usage_error(det: Any, master: Any) -> None:
     done = det("experiment", "pause", "one", master=master)
-    assert done.returncode == 2 and "allowed: experiment ids" in done.stderr
+    assert done.returncode == 2 and "Give a name or ids" in done.stderr
 
 
 def test_deleting_asks_first(det: Any, master: Any) -> None:
@@ -317,6 +317,25 @@ def test_killing_a_trial_leaves_ended_ones_alone(det: Any, master: Any) -> None:
     assert master.did("POST") == [("/api/v1/trials/1/kill", None)]
 
 
+def test_a_paused_trial_says_where_it_resumes(det: Any, master: Any) -> None:
+    def resumes() -> list[str]:
+        shown = det("trial", "describe", 1, master=master).stdout.splitlines()
+        return [row.partition(":")[2].strip() for row in shown if row.startswith("Resumes:")]
+
+    assert resumes() == []
+    master.trials[0].update(state="STATE_PAUSED", checkpointCount=2)
+    assert resumes() == ["from its newest checkpoint"]
+    master.trials[0].update(checkpointCount=0, warmStartCheckpointUuid=None)
+    assert resumes() == ["from the beginning: it has no checkpoint"]
+    master.trials[0].update(warmStartCheckpointUuid="5f2a")
+    assert resumes() == ["from the checkpoint that it started from: it has none of its own"]
+
+
+def test_waiting_for_what_is_paused_says_how_to_resume_it() -> None:
+    assert "det experiment activate 7" in wait.so_far({"id": 7, "state": "STATE_PAUSED"})
+    assert "activate" not in wait.so_far({"id": 7, "state": "STATE_ACTIVE"})
+
+
 def test_several_trials_are_killed_and_described_at_once_and_one_that_fails_stops_no_other(
     det: Any, master: Any
 ) -> None:
@@ -332,7 +351,7 @@ def test_several_trials_are_killed_and_described_at_once_and_one_that_fails_stop
         each["trial"]["id"] for each in json.loads(det("t", "describe", "1,2", "--json", master=master).stdout)
     ] == [1, 2]
     assert det("t", "describe", "1,2", "--csv", master=master).stdout.splitlines()[0].startswith("Trial,Steps,")
-    assert "'digits' is not a trial id; allowed: trial ids" in det("trial", "kill", "digits", master=master).stderr
+    assert "'digits' is not a trial id, such as 12" in det("trial", "kill", "digits", master=master).stderr
 
 
 # --- logs
@@ -440,8 +459,22 @@ def test_ctrl_c_stops_the_watching_and_says_how_to_go_on(master: Any) -> None:
     assert "the trial continues" in said and "det trial logs -f 1" in said and "Traceback" not in said
 
 
-def test_follow_and_tail_exclude_each_other(det: Any, master: Any) -> None:
-    assert det("trial", "logs", 1, "-f", "--tail", 3, master=master).returncode == 2
+@pytest.mark.parametrize("ids", ["1", "1,2"])
+def test_a_log_is_followed_from_its_last_lines(det: Any, master: Any, ids: str) -> None:
+    """A line that is in the log already but not among the last is not taken for a new one, though it is seconds old."""
+    master.trials[1]["state"] = "STATE_COMPLETED"
+    a, b, c = line(1, "a"), line(2, "b"), line(3, "c")
+    other = [[]] if ids == "1,2" else []  # the second trial has written nothing
+    master.logs = [[b], [a, b], *other, [a, b, c], []]
+    done = det("trial", "logs", "-f", "--tail", 1, ids, master=master)
+    assert done.returncode == 0, done.stderr
+    assert [text.split()[-1] for text in done.stdout.splitlines()] == ["b", "c"]
+
+
+@pytest.mark.parametrize("other", [["-f"], ["--tail", 3]])
+def test_the_head_of_a_log_is_not_followed(det: Any, master: Any, other: list[Any]) -> None:
+    done = det("trial", "logs", 1, "--head", 3, *other, master=master)
+    assert done.returncode == 2 and "leave out --follow and --tail" in done.stderr
 
 
 def test_a_503_is_told_with_its_reason(det: Any, master: Any) -> None:
@@ -482,9 +515,9 @@ def test_wait_says_when_what_is_paused_has_given_its_slots_back(capsys: pytest.C
         lines([(both, [{**both, "totalBatchesProcessed": 5, "reason": ""}])])
     assert capsys.readouterr().out.splitlines() == [
         "trial 1: PAUSED (stopping, holds 2 slots; 5 steps)",
-        "experiment 1: PAUSED (stopping, holds 2 slots; paused by its owner)",
+        "experiment 1: PAUSED (stopping, holds 2 slots; paused by its owner; to resume it: det experiment activate 1)",
         "trial 1: PAUSED (5 steps)",
-        "experiment 1: PAUSED (paused by its owner)",
+        "experiment 1: PAUSED (paused by its owner; to resume it: det experiment activate 1)",
     ]
 
 

@@ -39,6 +39,13 @@ def test_a_field_is_found_by_its_last_name_and_in_free_mappings_and_lists(
     assert [one["field"] for one in json.loads(det("config", "explain", field, "--json").stdout)] == names
 
 
+def test_a_search_method_is_explained_by_the_fields_of_its_section(det: Any) -> None:
+    fields = {one["field"] for one in json.loads(det("config", "explain", "grid", "--json").stdout)}
+    assert {"searcher.name", "searcher.metric", "searcher.max_concurrent_trials"} <= fields
+    assert "searcher.max_trials" not in fields and "name" not in fields
+
+
 def test_a_misspelt_field_is_named_with_the_nearest(det: Any) -> None:
+    assert "did you mean" not in det("config", "explain", "config.yaml").stderr
     done = det("config", "explain", "sercher.mode")
     assert done.returncode == 1 and "did you mean 'searcher.mode'?" in done.stderr

@@ -24,9 +24,14 @@ def test_commands_and_what_they_ask(det: Det, master: Answers) -> None:
         assert done.returncode == code, done.stderr
         return done.stdout or done.stderr
 
-    run("update", "0d714127", "--ahead-of", "73853c5c")
-    run("update-batch", "a1b2.priority=1", "c3d4.resource-pool=compute", "e5f6.behind_of=a1b2")
-    run("u", "0d714127", "-w", "2.5")
+    assert run("update", "0d714127", "--ahead-of", "73853c5c") == "Moved job 0d714127 ahead of job 73853c5c\n"
+    batch = run("update-batch", "a1b2.priority=1", "c3d4.resource-pool=compute", "e5f6.behind_of=a1b2")
+    assert batch.splitlines() == [
+        "Set the priority of job a1b2 to 1",
+        "Moved job c3d4 to the resource pool compute",
+        "Moved job e5f6 behind job a1b2",
+    ]
+    assert run("u", "0d714127", "-w", "2.5") == "Set the weight of job 0d714127 to 2.5\n"
     assert [body["updates"] for path, body in master.did("POST") if path == "/api/v1/job-queues"] == [
         [{"jobId": "0d714127", "aheadOf": "73853c5c"}],
         [

@@ -143,13 +143,13 @@ def test_a_port_can_be_chosen_and_a_taken_one_is_told(det: Any, home: Path, mast
     assert not master_file(home).get("url")
 
 
-def test_a_master_that_cannot_start_shows_the_end_of_its_log(det: Any, home: Path) -> None:
+def test_a_damaged_site_configuration_is_told_with_its_line_and_no_master_started(det: Any, home: Path) -> None:
     home.mkdir()
     (home / "site.yaml").write_text("nonsense: [\n")
     done = det("experiment", "list")
     assert done.returncode == 1
-    assert "the master did not start" in done.stderr and "site.yaml" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert "site.yaml:2: YAML: " in done.stderr and "Traceback" not in done.stderr
+    assert not (home / "log" / "master.log").exists()
 
 
 def test_a_home_that_cannot_be_made_is_told(det: Any, home: Path) -> None:

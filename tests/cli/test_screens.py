@@ -286,13 +286,13 @@ FINDINGS = [
     ),
 ]
 MISTAKES = [
-    errors.Problem(
+    errors.Problem.of_value(
         "searcher.name",
         "'adaptive_ashaa'",
         f"one of {', '.join(f'method_{n}' for n in range(12))}",
         "did you mean 'adaptive_asha'?",
     ),
-    errors.Problem("resources.resource_pool", "7", "text (put it in quotes)", None),
+    errors.Problem.of_value("resources.resource_pool", "7", "text", "put it in quotes"),
 ]
 for problem in MISTAKES:
     problem.file, problem.line = "typo.yaml", 4
@@ -411,7 +411,7 @@ def test_a_name_takes_the_place_of_an_id_where_one_experiment_has_it(screen: Cal
             click.UsageError, match=rf"no experiment has the name '{near}'. Did you mean '{name}' \(2\)\?"
         ):
             screen(80, "experiment", "describe", near)
-    with pytest.raises(click.UsageError, match="no experiment has the name 'zebra'; allowed: experiment ids"):
+    with pytest.raises(click.UsageError, match="no experiment has the name 'zebra'. Give a name or ids, such as 3"):
         screen(80, "experiment", "describe", "zebra")
     answer = master.answer
     master.answer = lambda method, path, query, body: (
@@ -430,7 +430,7 @@ def test_filters_of_a_list_are_the_masters(screen: Callable[..., str], master: A
     screen(80, "e", "ls", "--state", "running", "--name", "digits", "--label", "a", "--label", "b")
     query = next(q for _, p, q, _ in master.asked if p == "/api/v1/experiments")
     assert (query["states"], query["name"], query["labels"]) == (["RUNNING"], ["digits"], ["a", "b"])
-    with pytest.raises(click.BadParameter, match="'complete' is not a state; allowed: queued, .*completed"):
+    with pytest.raises(click.BadParameter, match="'complete' is not a state; there are queued, .*completed"):
         screen(80, "e", "ls", "--state", "error,complete")
 
 

@@ -73,7 +73,7 @@ def test_curves_of_an_earlier_experiment_are_replayed(det: Any, folder: Path) ->
         (("--slots", 12), "is not a multiple of 8 slots"),
         (("--slots", 8, "--nodes", 2), "mutually exclusive"),
         (("--config", "searcher.max_trials=0"), "searcher.max_trials"),
-        (("--curves", "config.yaml"), "a column named trial"),
+        (("--curves", "config.yaml"), "no column named trial"),
     ],
 )
 def test_what_cannot_be_simulated_is_said(det: Any, folder: Path, words: tuple[Any, ...], told: str) -> None:

@@ -40,7 +40,9 @@ def test_a_job_that_trains_no_trial_says_what_it_does(
 @pytest.mark.parametrize("text", ["16.31.1", "n0", "28;29", "../28", "-3"])
 def test_what_is_no_job_id_is_answered_with_what_is_one(det: Det, text: str) -> None:
     done = det("slurm", "--", text)
-    assert done.returncode == 2 and "such as 28 or 28_3, as squeue shows it" in " ".join(done.stderr.split())
+    assert done.returncode == 2 and "a job id of Slurm as squeue shows it, such as 28 or 28_3" in " ".join(
+        done.stderr.split()
+    )
 
 
 def test_an_element_of_a_job_array_leads_to_its_trial(det: Det, master: Answers) -> None:
@@ -78,3 +80,10 @@ def test_a_trial_and_a_job_tell_what_was_used_of_what_they_asked_for(det: Det, m
     said = [" ".join(line.split()) for line in det("trial", "describe", "1", master=master).stdout.splitlines()]
     assert "Used: CPU 15m00s, memory 2.0 GiB, in 1h02m" in said and not [s for s in said if s.startswith("Advice")]
     assert used in [" ".join(line.split()) for line in det("slurm", "28", master=master).stdout.splitlines()]
+
+
+def test_a_trial_that_its_search_stopped_is_stopped_to_its_job_too(det: Det, master: Answers) -> None:
+    master.of_job = [
+        {**run_of_job("31.1"), "trialState": "STATE_COMPLETED", "trialReason": "rung 0 (epochs 1): loss 0.3"}
+    ]
+    assert ["State:", "STOPPED"] in [line.split() for line in det("slurm", "28", master=master).stdout.splitlines()]

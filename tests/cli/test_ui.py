@@ -72,3 +72,13 @@ def test_the_browsers_command_line_shows_no_code(monkeypatch: pytest.MonkeyPatch
     assert stat.S_IMODE((tmp_path / "ui.html").stat().st_mode) == 0o600
     assert 'url=http://l.localhost:9/det/enter?code=c0de"' in (tmp_path / "ui.html").read_text()
     assert os.listdir(tmp_path) == ["ui.html"]
+
+
+@pytest.mark.parametrize("known_as", ["localhost", "localhost.localdomain"])
+def test_a_machine_that_its_resolver_knows_as_localhost_alone_has_its_own_name_for_ssh(
+    monkeypatch: pytest.MonkeyPatch, known_as: str
+) -> None:
+    monkeypatch.setattr(ui.socket, "getfqdn", lambda: known_as)
+    monkeypatch.setattr(ui.socket, "gethostname", lambda: "login2")
+    told = json.loads(CliRunner().invoke(main, ["-m", "http://127.0.0.1:9", "ui", "--json"]).stdout)
+    assert told["ssh"].endswith(" ada@login2")
