@@ -56,8 +56,8 @@ class Asked:
         return min(int(text), most) if text.isdecimal() and len(text) < 10 else default
 
     def changed(self, **changes: object) -> str:
-        """This page's query with changes (None: left out), as text that begins with "?"."""
-        kept = [(name, value) for name, value in self.pairs if name not in changes and value]
+        """This page's query with changes (None: left out), as text that begins with "?". What is chosen in a list is left out."""
+        kept = [(name, value) for name, value in self.pairs if name not in {"chosen", *changes} and value]
         fields = [*kept, *((name, str(value)) for name, value in changes.items() if value is not None)]
         return "?" + urlencode(fields, safe=",")
 

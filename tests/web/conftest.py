@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -84,6 +85,20 @@ def log_in(served: Served, page: Any) -> None:  # noqa: F811
     page.root = f"{served.url}/det/".replace("127.0.0.1", made["host"])
     page.goto(f"{page.root}enter?code={made['code']}")
     page.wait_for_url(f"{page.root}experiments")
+
+
+@contextlib.contextmanager
+def entered(served: Served, chromium: Any) -> Iterator[Any]:  # noqa: F811
+    """A tab of a browser in which somebody has entered. Its scripts must not have failed when it is closed."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 800})
+    page, errors = context.new_page(), []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    log_in(served, page)
+    try:
+        yield page
+    finally:
+        context.close()
+    assert errors == []
 
 
 @pytest.fixture

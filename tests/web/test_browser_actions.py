@@ -65,7 +65,7 @@ def test_rungs_are_drawn_and_axe_finds_nothing_in_them(user: User, chromium: Any
     context = chromium.new_context(bypass_csp=True)
     page = Tab(user, context).goto(f"experiments/{number}/search")
     assert page.locator("svg.rungs polygon.band").count() >= 1 and page.locator("svg.rungs rect.finished").count() == 1
-    page.wait_for_selector("td:text('did not reach the cut-off') >> nth=0")
+    page.wait_for_selector("td:text('is worse than the cut-off') >> nth=0")
     result = axe.Axe().run(page)
     assert [v["id"] for v in result.response["violations"]] == []
     page = Tab(user, context).goto("experiments/1?pin=1")
@@ -77,9 +77,9 @@ def test_rungs_are_drawn_and_axe_finds_nothing_in_them(user: User, chromium: Any
 def test_what_ends_experiments_asks_only_when_some_are_chosen(user: User, tab: Tab) -> None:  # noqa: F811
     page, asked = tab.goto("experiments"), list[str]()
     page.on("dialog", lambda dialog: asked.append(dialog.message) or dialog.dismiss())
-    page.click("button:text-is('Kill')")
-    page.wait_for_selector(".said:text('Choose experiments first.')")
-    assert asked == []
+    assert page.is_disabled("button:text-is('Kill')")
+    page.keyboard.press("X")
+    assert asked == [] and page.url.endswith("/experiments")
     page.check("#experiment-1 input")
     page.click("button:text-is('Kill')")
     assert asked == ["Kill the chosen experiments? What was not saved is lost."]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.master.conftest import Served, experiment, served, site, trained, trial  # noqa: F401
 from tests.waiting import wait_until
-from tests.web.conftest import log_in
+from tests.web.conftest import entered
 from tests.web.test_browser import chromium, playwright  # noqa: F401
 
 INK = """(share) => {
@@ -29,13 +29,8 @@ INK = """(share) => {
 @pytest.fixture
 def page(served: Served, chromium: Any) -> Iterator[Any]:  # noqa: F811
     served.put([experiment(1), *(row for number in (1, 2) for row in trained(trial(number)))])
-    context = chromium.new_context(viewport={"width": 1280, "height": 800})
-    page, trouble = context.new_page(), []
-    page.on("pageerror", lambda error: trouble.append(str(error)))
-    log_in(served, page)
-    yield page
-    context.close()
-    assert trouble == []
+    with entered(served, chromium) as page:
+        yield page
 
 
 def shown(page: Any, curves: list[list[Any]], query: str = "") -> None:

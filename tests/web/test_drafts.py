@@ -40,7 +40,7 @@ def test_mistakes_are_told_by_path_and_nothing_typed_is_lost(visitor: Visitor, s
         assert got.status == status and written(got) == text and 'name="paused" value="1" checked' in got.text
         assert "searcher.max_trials" in got.text and "entrypont" in got.text
         line = text.splitlines().index("  max_trials: lots") + 1
-        assert f'data-line="{line}"' in got.text and "Allowed: a whole number." in got.text
+        assert f'data-line="{line}"' in got.text and "Must be a whole number, not " in got.text
     assert count(served) == 2
 
 
@@ -97,7 +97,7 @@ def test_costs_are_compared_in_one_unit_only() -> None:
         return search_cost.of({"summary": {"trials": rows}})
 
     assert cost((3, 10), (1, 40)) == SearchCost(4, 70, 40, "batches")
-    assert cost((3, 10), (1, 40)).words == "4 trials, 70 batches in all: as much as 1.75 full ones"
+    assert cost((3, 10), (1, 40)).words == "4 trials, 70 batches in total, as much as 1.75 trials of 40 batches"
     assert cost((1, None)).words == "1 trial" and cost((2, None)).total is None
     assert cost((4, 10)).slot_seconds(cost((2, 40)), 80.0) == 40.0
     assert cost((4, None)).slot_seconds(cost((2, None)), 80.0) == 160.0

@@ -106,6 +106,18 @@ def test_many_files_are_found_by_a_part_of_their_path(visitor: Visitor, monkeypa
     assert "No file of 4 has this in its path" in html.unescape(visitor.get("experiments/2/code?find=nothing").text)
 
 
+def test_a_trial_that_its_search_stopped_is_stopped_on_every_page(visitor: Visitor, served: Served) -> None:
+    searcher = {"name": "adaptive_asha", "metric": "loss", "max_trials": 4, "time_metric": "batches", "max_time": 40}
+    served.put([experiment(5, config={**CONFIG, "searcher": searcher})])
+    why = "rung 1 (batches 20): loss 0.3 did not reach the cut-off 0.2"
+    served.put([trial(20, 5, index=0, reason=why, search={"bracket": 0, "lengths": [20.0, 40.0]})])
+    for page in ("experiments/5/trials", "experiments/5/search", "trials/20"):
+        shown = visitor.get(page).text
+        assert re.findall(r'<span class="state (\w+)">.*?</span> (\w+)</span>', shown)[-1] == ("canceled", "stopped"), (
+            page
+        )
+
+
 def test_brackets_have_the_numbers_that_the_command_line_gives_them(visitor: Visitor, served: Served) -> None:
     searcher = {"name": "adaptive_asha", "metric": "loss", "max_trials": 4, "bracket_rungs": [2, 1], "divisor": 2}
     searcher = {**searcher, "time_metric": "batches", "max_time": 40}

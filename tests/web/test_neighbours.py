@@ -257,8 +257,8 @@ def test_another_port_of_the_host_gets_nothing(setting: Setting) -> None:
         with page.expect_navigation(url=f"{there}/"):
             page.evaluate("to => { location.href = to; }", f"{there}/")  # a link in a page of ours
         page.wait_for_function("() => document.title === 'stranger'")
-        page.goto(f"{there}/asks")
         done = stranger.paths().count("/done")
+        page.goto(f"{there}/asks")
         wait_until(lambda done=done: stranger.paths().count("/done") > done)  # type: ignore[misc]
         page.goto(f"{there}/det/x")
         page.wait_for_url(f"{scheme}://localhost:{setting.port}/det/login*")
@@ -280,13 +280,19 @@ def test_another_port_of_the_host_gets_nothing(setting: Setting) -> None:
     stranger.close()
 
 
+def has_its_key(page: Any) -> None:
+    """The page has been renewed, and has read what it needs to know its master again."""
+    with page.expect_response(lambda answer: answer.url.endswith("/renewal"), timeout=LONG_ENOUGH * 1000) as renewal:
+        page.reload()
+    renewal.value.finished()
+
+
 def test_who_takes_the_port_of_a_dead_master_gets_nothing_that_is_still_good(setting: Setting, tmp_path: Path) -> None:
     """An open tab asks for a proof, and sends no cookie. Where a person goes there, the cookie and all that the origin keeps are
     taken, and good for nothing when the master is back at its port."""
     page, port = setting.page, setting.master_port()
     page.goto(f"{setting.root}experiments/1")
-    with page.expect_response(lambda answer: answer.url.endswith("/renewal"), timeout=LONG_ENOUGH * 1000):
-        page.reload()
+    has_its_key(page)
     tls = tls_of_a_stranger(setting, tmp_path / "stranger")
     setting.user.kill_master()
     stranger = wait_for_port(port, tls)
@@ -309,8 +315,7 @@ def test_who_takes_the_port_of_a_dead_master_gets_nothing_that_is_still_good(set
 def test_an_open_tab_goes_on_with_the_next_master_and_with_no_relay_of_it(setting: Setting, tmp_path: Path) -> None:
     page, port = setting.page, setting.master_port()
     page.goto(f"{setting.root}experiments/1")
-    with page.expect_response(lambda answer: answer.url.endswith("/renewal"), timeout=LONG_ENOUGH * 1000):
-        page.reload()
+    has_its_key(page)
     tls = tls_of_a_stranger(setting, tmp_path / "stranger")
     setting.user.kill_master()
     stranger = wait_for_port(port, tls)

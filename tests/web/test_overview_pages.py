@@ -76,6 +76,24 @@ def test_what_has_never_run_has_no_start_and_no_duration(visitor: Visitor, serve
     assert served.session.get("/api/v1/trials/71")["trial"]["wallClockTime"] == 0
 
 
+def test_a_trial_is_named_by_its_experiment_and_leads_to_those_beside_it(visitor: Visitor, served: Served) -> None:
+    served.put([experiment(7, name="wide & deep")])
+    served.put([row for index, id in enumerate((71, 80, 75)) for row in trained(trial(id, 7, index=index))])
+    shown = visitor.get("trials/80").text
+    crumbs = shown[shown.index('class="crumbs"') :].partition("</nav>")[0]
+    assert 'experiments/7" title="wide &amp; deep">wide &amp; deep</a>' in crumbs
+    assert "<dt>Best loss</dt>" in shown and "Best metric" not in shown
+
+    def beside(page: str) -> list[tuple[str, str]]:
+        return re.findall(r'href="[^"]*(trials/[^"]+)" rel="(\w+)"', visitor.get(page).text)
+
+    assert beside("trials/80") == [("trials/71", "prev"), ("trials/75", "next")], "in the order of their creation"
+    assert beside("trials/71/logs") == [("trials/80/logs", "next")], "to the same of their pages"
+    assert beside("trials/75/timeline") == [("trials/80/timeline", "prev")]
+    served.put([experiment(8), *trained(trial(81, 8, index=0))])
+    assert beside("trials/81") == [] and "Trials before and after" not in visitor.get("trials/81").text
+
+
 @pytest.fixture
 def page(served: Served, chromium: Any) -> Iterator[Any]:  # noqa: F811
     served.put([experiment(1), *trained(trial(1))])
@@ -88,6 +106,43 @@ def page(served: Served, chromium: Any) -> Iterator[Any]:  # noqa: F811
     log_in(served, page)
     yield page
     context.close()
+
+
+@pytest.mark.parametrize("path", ["experiments", "experiments/1/trials", "experiments/1", "queue"])
+def test_what_a_page_says_is_printed_and_no_control_is(page: Any, served: Served, path: str) -> None:
+    text = "entrypoint: python3 x.py\nsearcher: {name: single, metric: loss}\nname: queued\n"
+    served.session.post("/api/v1/experiments", {"config": text, "activate": True})
+    notes = "\n".join(f"line {n}" for n in range(12))
+    served.session.patch("/api/v1/experiments/1", {"notes": notes})
+    page.goto(f"{page.root}{path}")
+    page.emulate_media(media="print")
+    for row in page.locator("tbody tr[data-row]").all():
+        assert row.is_visible()
+    assert page.locator("tbody tr[data-row]").count() > 0
+    controls = page.locator(":is(button, summary, select, input[type=checkbox], [data-pin])")
+    assert [each.inner_text() for each in controls.all() if each.is_visible()] == []
+    if path == "experiments/1":
+        assert page.eval_on_selector("[name=notes]", "notes => notes.scrollHeight <= notes.clientHeight"), "to its end"
+        assert page.eval_on_selector("[name=notes]", "notes => getComputedStyle(notes).borderTopWidth") == "0px"
+
+
+@pytest.mark.parametrize(
+    "path, button, address",
+    [
+        ("trials/1/logs", ".filters button", "trials/1/logs?level=ERROR&rank=1"),
+        ("experiments?sort=name-up", ".filters button", "experiments?state=ERROR&sort=name-up"),
+    ],
+)
+def test_an_address_has_no_empty_fields(page: Any, path: str, button: str, address: str) -> None:
+    page.goto(f"{page.root}{path}")
+    if "logs" in path:
+        assert page.get_attribute("[data-first-error]", "href") == "?jump=error"
+        page.select_option("[name=level]", "ERROR")
+        page.fill("[name=rank]", "1")
+    else:
+        page.check("[name=state][value=ERROR]")
+    page.click(button)
+    page.wait_for_url(page.root + address)
 
 
 @pytest.mark.parametrize("width, height", [(1440, 900), (1280, 720), (720, 450)])

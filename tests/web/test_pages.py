@@ -14,15 +14,18 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from dethpc.client import experiments
 from dethpc.doctor import Finding, Level, report
 from dethpc.doctor.facts import Facts
-from dethpc.domain.facts import Metric
-from dethpc.domain.states import State
+from dethpc.domain.facts import Attempt, Metric
+from dethpc.domain.states import AttemptState, State
 from dethpc.master.http.page_sessions import Grant
+from dethpc.rundir import logline
+from dethpc.rundir.logline import LogLine
 from dethpc.web import app, show
 from dethpc.web.asked import Goto, up
 from dethpc.web.pages import ROUTES, checkpoints, code, compare, experiment, series
-from tests.master.conftest import Served, trained, trial, uuid_of
+from tests.master.conftest import CONFIG, T0, Served, run_of, trained, trial, uuid_of
 from tests.master.conftest import experiment as experiment_row
 from tests.web.conftest import HOSTILE, Visitor
 
@@ -235,7 +238,7 @@ def test_a_job_is_managed_from_the_queue(visitor: Visitor, served: Served) -> No
     jobs = served.session.get("/api/v1/job-queues-v2")["jobs"]
     assert {each["full"]["name"]: each["full"]["priority"] for each in jobs}["first"] == 7
     refused = visitor.post("queue/act", {"job": job("first"), "action": "priority", "priority": "x"})
-    assert "allowed" in refused.headers["location"]
+    assert "whole+number" in refused.headers["location"].replace("%20", "+")
 
 
 def test_what_waits_says_for_what_on_each_page_of_it(visitor: Visitor, served: Served) -> None:
@@ -273,7 +276,9 @@ def test_a_metric_that_was_not_finite_once_can_still_be_compared() -> None:
     assert list(named) == [("validation", "loss"), ("validation", "gone")]
 
 
-def test_hyperparameters_say_how_much_they_matter_and_where_it_is_best(visitor: Visitor, served: Served) -> None:
+def test_hyperparameters_say_how_much_they_matter_and_where_it_is_best(
+    visitor: Visitor, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     served.put([experiment_row(5)])
     for number in range(24):
         hparams = {"lr": (number % 6) / 10, "net": {"kind": HOSTILE if number % 2 else "b"}, "same": 1}
@@ -287,6 +292,11 @@ def test_hyperparameters_say_how_much_they_matter_and_where_it_is_best(visitor: 
     assert "<script>alert" not in shown
     assert "lr ↑ net.kind →" in visitor.get("experiments/5/hyperparameters?x=net.kind&y=lr").text
     assert "No trial has both" in visitor.get("experiments/5/hyperparameters?x=lr&y=none").text
+    assert "best are drawn" not in shown
+    monkeypatch.setattr(experiments, "MOST_POINTS", 10)
+    assert len(json.loads(visitor.get("experiments/5/points.json").text)["trials"]) == 10
+    shown = visitor.get("experiments/5/hyperparameters").text
+    assert shown.count("Of 24 trials that have a metric, the 10 best are drawn.") == 2, "above either kind of picture"
 
 
 def test_the_time_of_a_trial_is_drawn_attempt_by_attempt(visitor: Visitor) -> None:
@@ -315,6 +325,29 @@ def test_checkpoints_of_all_experiments_are_listed_the_newest_first(visitor: Vis
     every = uuids()
     assert len(every) == 8 and every[0] == uuid_of(4, 4) and every[-1] == uuid_of(1, 2)
     assert uuids("?offset=6") == every[6:]
+
+
+def test_a_checkpoint_is_listed_with_its_experiment_and_the_name_of_its_metric(
+    visitor: Visitor, served: Served
+) -> None:
+    other = {**CONFIG, "searcher": {**CONFIG["searcher"], "metric": "accuracy"}}
+    served.put(
+        [experiment_row(5, name="first <name>", metric="accuracy", config=other), *trained(trial(50, 5, index=0))]
+    )
+    served.session.patch("/api/v1/experiments/5", {"name": "wide & deep"})
+
+    def rows(page: str) -> list[list[str]]:
+        found = re.findall(r"<tr data-row>(.*?)</tr>", visitor.get(page).text, re.DOTALL)
+        return [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in found]
+
+    newest, *_, oldest = rows("checkpoints")
+    assert newest[0].endswith("<code>00000050</code></a>"), "the full UUID is in its link"
+    assert re.search(r'experiments/5" title="wide &amp; deep">wide &amp; deep</a>', newest[1])
+    assert newest[5] == '0.96 <span class="faint">accuracy</span>'
+    assert "digits 1</a>" in oldest[1] and oldest[5] == '1 <span class="faint">loss</span>'
+    for page in ("experiments/5/checkpoints", "trials/50/checkpoints"):
+        assert 'title="accuracy">accuracy</th>' in visitor.get(page).text, page
+        assert rows(page)[0][4] in ("0.96", "0.98"), "the head names it"
 
 
 def test_checkpoints_are_listed_by_state_and_the_next_page_keeps_to_it(
@@ -407,9 +440,8 @@ def test_the_count_of_trials_is_of_those_that_the_filter_lets_through(visitor: V
 
 def test_what_is_said_is_in_an_address_without_a_stray_mark(visitor: Visitor) -> None:
     form = {"action": "archive", "id": "1", "back": "experiments?"}
-    assert (
-        visitor.post("experiments/act", form).headers["location"].endswith("experiments?said=archive%3A%201%20of%201")
-    )
+    back = visitor.post("experiments/act", form).headers["location"]
+    assert back.endswith("experiments?chosen=1&said=archive%3A%201%20of%201")
     assert Goto("a?b=1", "said").relative_to("/x") == "./a?b=1&said=said" and Goto("a").relative_to("/x") == "./a"
 
 
@@ -448,6 +480,25 @@ def test_each_route_is_named_once() -> None:
 def test_a_rank_that_filters_no_log_is_told(visitor: Visitor, rank: str, told: bool) -> None:
     shown = visitor.get(f"trials/1/logs?rank={quote(rank)}").text
     assert (f"Rank {html.escape(rank)} filters nothing: a rank is a whole number" in shown) is told
+
+
+def test_the_ranks_and_nodes_that_a_trial_has_are_suggested(visitor: Visitor, served: Served) -> None:
+    def suggested(path: str, what: str) -> list[str]:
+        (found,) = re.findall(rf'<datalist id="{what}">(.*?)</datalist>', visitor.get(path).text)
+        return re.findall(r'<option value="([^"]*)">', found)
+
+    assert suggested("trials/1/logs", "ranks") == [], "its only process needs none"
+    wide = trial(9, 1, index=3)
+    run = run_of(wide, slots=4, nodes=["node1", "node2"])
+    served.put([wide, run, Attempt(run.id, 0, 1, run.task_id, AttemptState.ENDED, T0 + 2, T0 + 90, nodes=run.nodes)])
+    assert suggested("trials/9/logs", "ranks") == ["0", "1", "2", "3"]
+    assert suggested("trials/9/logs", "nodes") == ["node1", "node2"]
+    log = served.daemon.installation.home.run(run.id).attempt(0).log(0)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text(logline.format(LogLine(T0 + 3, "INFO", 7, "stdout", "of more processes than slots")))
+    assert suggested("trials/9/logs", "ranks") == ["0", "1", "2", "3", "7"]
+    shown = visitor.get("trials/9/logs?rank=7").text
+    assert re.search(r'<input name="rank"[^>]* list="ranks" value="7"', shown) and "more processes" in shown
 
 
 def test_a_download_takes_no_thread_that_its_answer_needs(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dethpc.client import checkpoints
+from typing import Any
+
+from dethpc.client import checkpoints, experiments
 from dethpc.domain.states import CheckpointState
 from dethpc.errors import MasterError, NotFound, Refused
 from dethpc.web import show
@@ -27,6 +29,7 @@ def listing(asked: Asked) -> Answer:
     found = checkpoints.listing(asked.session, states=states, offset=offset, limit=PAGE)
     shown = {
         "checkpoints": found["checkpoints"],
+        "experiments": _experiments(asked, found["checkpoints"]),
         "total": found["pagination"]["total"],
         "offset": offset,
         "page": PAGE,
@@ -34,6 +37,13 @@ def listing(asked: Asked) -> Answer:
         "chosen": chosen,
     }
     return Page("checkpoints.html", shown)  # every commit would sort them all again
+
+
+def _experiments(asked: Asked, found: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """Those that checkpoints are of, by id."""
+    ids = sorted({each["training"]["experimentId"] for each in found})
+    listed = experiments.listing(asked.session, ids=ids)["experiments"] if ids else []
+    return {each["id"]: each for each in listed}
 
 
 def archive(asked: Asked) -> Answer:

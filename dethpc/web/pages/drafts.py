@@ -108,7 +108,7 @@ def go_on(asked: Asked) -> Answer:
         def fits() -> Look:
             if not experiment.goes_on(found):
                 return Look(refused=_words(False, completed))
-            continued(ExperimentConfig.from_json(config), text)
+            continued(number, ExperimentConfig.from_json(config), text)
             return Look()
 
         return _checked(fits)

@@ -173,7 +173,8 @@ def _hyperparameters(asked: Asked, experiment: dict[str, Any]) -> dict[str, Any]
     chosen = {name: asked.every(name)[:MOST_SCALED] for name in ("log", "linear")}
     found = experiments.hyperparameters(asked.session, experiment["id"], x, y, **chosen)
     by = "best" if asked.query.get("by") == "best" else "mean"
-    return {"found": found, "heat": _levels(found["map"], by), "by": by, "scales": chosen}
+    drawn = min(found["of"], experiments.MOST_POINTS)
+    return {"found": found, "drawn": drawn, "heat": _levels(found["map"], by), "by": by, "scales": chosen}
 
 
 MOST_SCALED = 50

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from dethpc.client import experiments
 from dethpc.errors import DethpcError, Refused
 from dethpc.web import listed
-from dethpc.web.asked import Answer, Asked, Goto, Page
+from dethpc.web.asked import Answer, Asked, Goto, Page, pairs
 
 PAGE = 50
 STATES = ("ACTIVE", "PAUSED", "COMPLETED", "CANCELED", "ERROR")
@@ -75,6 +76,7 @@ def listing(asked: Asked) -> Answer:
         "sort": sort if sort in SORTS else "id",
         "descending": descending,
         "states": STATES,
+        "chosen": asked.query.get("chosen", "").split(","),
         "filtered": bool(asked.every("state") or asked.query.get("name") or asked.every("label")),
     }
     return Page("experiments.html", shown, live="experiments")
@@ -90,6 +92,8 @@ def act(asked: Asked) -> Answer:
         raise Refused(
             f"there is no action {action!r}; there are {', '.join(experiments.ACTIONS)}, label, unlabel and delete"
         )
+    if action != "delete":
+        back = _choosing(asked, back, chosen)
     labels = listed.read(asked.form.get("labels", ""))
     if action in ("label", "unlabel") and not labels:
         return Goto(back, "Write a label first.")
@@ -109,3 +113,9 @@ def act(asked: Asked) -> Answer:
             failed.append(f"{number}: {error}")
     said = f"{_SAID.get(action, action)}: {done} of {len(chosen)}" + (f". {'; '.join(failed[:3])}" if failed else "")
     return Goto(back, said if chosen else "Choose experiments first.")
+
+
+def _choosing(asked: Asked, back: str, chosen: list[int]) -> str:
+    """The page to go back to, with the same experiments chosen in it."""
+    page, _, query = back.partition("?")
+    return page + replace(asked, pairs=pairs(query)).changed(chosen=",".join(map(str, chosen)) or None)

@@ -53,7 +53,10 @@ def of_trial(asked: Asked) -> Answer:
         at_end=at_end,
         earlier=_changed(asked, before=before or last, skip=beyond + len(rows)) if more else "",
         elsewhere=_changed(asked),
+        at_error=_changed(asked, jump="error"),
         filtered=bool(which.params()),
+        ranks=_ranks(shown["runs"], rows),
+        nodes=sorted({node for run in shown["runs"] for node in run["nodes"]}),
         no_ranks=[rank for rank in asked.every("rank") if not _is_rank(rank)],
         follow=_changed(asked, since=last) if at_end else "",
     )
@@ -126,6 +129,17 @@ def _filter(asked: Asked) -> logs.Filter:
         sources=[source for source in asked.every("source") if source in SOURCES],
         search=asked.query.get("text") or None,
     )
+
+
+MOST_RANKS = 1024
+"""That the page suggests."""
+
+
+def _ranks(runs: list[dict[str, Any]], rows: list[dict[str, Any]]) -> list[int]:
+    """Those that the trial has, as far as one knows without reading its whole log: one for each slot, and those of the lines."""
+    slots = max((int(run["slots"] or 0) for run in runs), default=0)
+    ranks = set(range(slots)) if slots > 1 else set()
+    return sorted(ranks | {line["rank"] for line in rows if line["rank"] is not None})[:MOST_RANKS]
 
 
 def _is_rank(text: str) -> bool:

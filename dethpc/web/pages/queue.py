@@ -62,7 +62,7 @@ def _placed(asked: Asked, job: str) -> dict[str, str]:
 
 def _number(text: str, what: str, least: int, most: int) -> int:
     if not text.isdecimal() or not least <= int(text[:12]) <= most:
-        raise Refused(f"{text!r} is not {what}; allowed: {least} to {most}")
+        raise Refused(f"{text!r} is not {what}, a whole number from {least} to {most}")
     return int(text)
 
 

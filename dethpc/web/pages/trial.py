@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dethpc.client import trials
+from dethpc.client import experiments, trials
 from dethpc.errors import Refused
 from dethpc.web import show
 from dethpc.web.asked import Answer, Asked, Goto, Page
@@ -82,6 +82,15 @@ def act(asked: Asked) -> Answer:
 
 
 def about(asked: Asked, tab: str) -> dict[str, Any]:
-    trial, runs = trials.with_runs(asked.session, asked.number("trial"))
-    state = show.plain_state(trial["state"])
-    return {"trial": trial, "runs": runs, "tab": tab, "tabs": TABS, "ended": state in show.ENDED}
+    answer = trials.with_runs(asked.session, asked.number("trial"))
+    trial = answer["trial"]
+    return {
+        "trial": trial,
+        "experiment": experiments.get(asked.session, trial["experimentId"])["experiment"],
+        "runs": answer["runs"],
+        "previous": answer["previousTrialId"],
+        "next": answer["nextTrialId"],
+        "tab": tab,
+        "tabs": TABS,
+        "ended": show.plain_state(trial["state"]) in show.ENDED,
+    }

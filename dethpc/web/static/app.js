@@ -96,7 +96,7 @@ function amid() {
 if (main.dataset.live && window.EventSource) {
   listen();
   document.addEventListener("visibilitychange", () => { if (document.hidden) hush(); else { listen(); if (waits) renew(); } });
-  for (const kind of ["focusout", "change", "toggle"])
+  for (const kind of ["focusout", "change", "input", "toggle"])
     document.addEventListener(kind, () => setTimeout(() => { if (waits) renew(); }, 200), true);
   main.addEventListener("htmx:beforeSwap", (event) => {
     // Somebody began to type while the new page was on its way.
@@ -116,8 +116,8 @@ if (main.dataset.live && window.EventSource) {
 
 function busy() {
   const at = document.activeElement, outside = (field) => !field.closest(MANAGED);
-  const types = at && main.contains(at) && ["INPUT", "TEXTAREA", "SELECT"].includes(at.tagName) && at.form && outside(at);
-  return types || [...main.querySelectorAll("form :is(input, textarea, select)")].some((field) => outside(field) && filled(field));
+  const picks = at && main.contains(at) && at.tagName === "SELECT" && at.form && outside(at);  // its list may be open, and would close
+  return picks || [...main.querySelectorAll("form :is(input, textarea, select)")].some((field) => outside(field) && filled(field));
 }
 
 // Whether a person put something else into a field than the page had there, which a new page would undo.
@@ -151,7 +151,7 @@ document.addEventListener("htmx:afterSwap", keepTimes);
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest?.("[data-confirm]");
-  if (!button || (button.form?.elements.many && !button.form.querySelector("tbody input:checked"))) return;  // nothing is chosen
+  if (!button) return;
   if (!confirm(button.dataset.confirm)) { event.preventDefault(); return; }
   const sure = document.createElement("input");  // or the server would ask, as it does without this script
   Object.assign(sure, { type: "hidden", name: "sure", value: "1" });
@@ -160,9 +160,50 @@ document.addEventListener("click", (event) => {
 
 // --- choosing rows
 
-document.addEventListener("change", (event) => {
-  if (event.target.matches?.("[data-all]"))
-    for (const box of event.target.closest("table").querySelectorAll("tbody input[type=checkbox]")) box.checked = event.target.checked;
+const boxesOf = (form) => [...form.querySelectorAll("tbody input[type=checkbox]")];
+
+// What is done to chosen rows can be done once one is chosen.
+function enableActions() {
+  for (const actions of document.querySelectorAll("[data-many]")) {
+    const form = actions.closest("form"), boxes = boxesOf(form), all = form.querySelector("[data-all]");
+    for (const button of actions.querySelectorAll("button")) button.disabled = !boxes.some((box) => box.checked);
+    all.checked = all.defaultChecked = boxes.length > 0 && boxes.every((box) => box.checked);
+  }
+}
+enableActions();
+document.addEventListener("htmx:afterSwap", enableActions);
+
+// An action leaves the same rows chosen, by the address. From the first change on they are the person's choice, as any other.
+function chooseAnew(form) {
+  const address = new URL(location.href);
+  if (!address.searchParams.has("chosen")) return;
+  address.searchParams.delete("chosen");
+  history.replaceState(null, "", address);
+  for (const box of boxesOf(form)) {
+    const { checked } = box;
+    box.defaultChecked = false;
+    box.checked = checked;
+  }
+}
+
+document.addEventListener("change", ({ target }) => {
+  const form = target.closest?.("form:has([data-many])");
+  if (!form || !target.matches("table input[type=checkbox]")) return;
+  if (target.matches("[data-all]")) for (const box of boxesOf(form)) box.checked = target.checked;
+  chooseAnew(form);
+  enableActions();
+});
+
+// --- a form that asks for a page says what is in it alone: the address keeps no empty fields
+
+document.addEventListener("formdata", ({ target, formData }) => {
+  if (target.method !== "get") return;
+  for (const name of new Set(formData.keys())) {
+    const values = formData.getAll(name);
+    if (!values.includes("")) continue;
+    formData.delete(name);
+    for (const value of values) if (value !== "") formData.append(name, value);
+  }
 });
 
 // --- a menu that was opened closes by Escape and by a click beside it, as if nothing had been chosen in it
