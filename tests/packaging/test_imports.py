@@ -19,7 +19,6 @@ COMPUTED = {
     "dethpc/cli/group.py": "the commands of its own room, in tables that are checked below",
     "dethpc/core/_on_demand.py": "the modules of its own room, which tests/core/test_on_demand.py compares with what types see",
     "dethpc/exec/harness.py": "the user's trial class",
-    "dethpc/master/http/routes/on_demand.py": "the routers of its own room, in a table that its test checks",
     "dethpc/pytorch/_load.py": "the user's trial class",
     "determined/__init__.py": "the alias: the same module under the other name",
 }
