@@ -11,6 +11,7 @@ import random
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -22,7 +23,6 @@ from dethpc.domain.ids import task_id
 from dethpc.domain.states import AttemptState, CheckpointState, End, RunState, State
 from dethpc.engine import ClusterState, events, step
 from dethpc.engine.pools import Rules
-from dethpc.engine.replace import replace
 from dethpc.rundir.home import Home
 from dethpc.searcher.methods import build
 from dethpc.simulator import Pace, Site

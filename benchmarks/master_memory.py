@@ -28,6 +28,7 @@ from dethpc.client.session import Session
 from dethpc.config.site import PoolConfig, SiteConfig
 from dethpc.domain.ports import ArrayRequest, JobRecord, JobRequest, JobState
 from dethpc.domain.reports import ReportKind
+from dethpc.master import listening
 from dethpc.master.daemon import Daemon
 from dethpc.master.installation import cluster_id
 from dethpc.master.runs.live import Pace
@@ -86,7 +87,7 @@ def child(traced: bool, experiments: int, trials: int) -> tuple[float, float]:
         site = SiteConfig(cluster_name="bench", pools={"default": PoolConfig(window=64)})
         pace = Pace(files=0.02, fastest_poll=1.0, slowest_poll=5.0)
         daemon = Daemon(home, site, Instant(home), cluster_id(home), pace)
-        thread = threading.Thread(target=daemon.serve, args=("127.0.0.1", 0))
+        thread = threading.Thread(target=daemon.serve, args=(listening.named("127.0.0.1", "the benchmark"), 0))
         thread.start()
         try:
             while not home.master_file.exists() or '"url": "http' not in home.master_file.read_text():

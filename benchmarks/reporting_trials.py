@@ -25,6 +25,7 @@ from dethpc.client.session import Session
 from dethpc.config.site import PoolConfig, SiteConfig
 from dethpc.domain.facts import Attempt
 from dethpc.domain.ports import ArrayRequest, JobRecord, JobRequest, JobState
+from dethpc.master import listening
 from dethpc.master.daemon import Daemon
 from dethpc.master.installation import cluster_id
 from dethpc.master.runs.live import Pace
@@ -178,7 +179,7 @@ def _serve(folder: Path) -> None:
     site = SiteConfig(cluster_name="bench", pools={"default": PoolConfig(window=4096)})
     daemon = Daemon(home, site, Endless(home), cluster_id(home), Pace(submit_at_once=4))
     signal.signal(signal.SIGTERM, lambda *_: daemon.stop())
-    thread = threading.Thread(target=daemon.serve, args=("127.0.0.1", 0))
+    thread = threading.Thread(target=daemon.serve, args=(listening.named("127.0.0.1", "the benchmark"), 0))
     thread.start()
     thread.join()
 
