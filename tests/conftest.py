@@ -33,6 +33,8 @@ if os.environ.get("PATH", "").split(os.pathsep)[0] != str(Path(sys.executable).p
 # Time decides no test: a busy machine takes ten times as long for an example.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+# scripts/quick: the examples of a property that asks for no number of its own.
+settings.register_profile("quick", settings.get_profile("patient"), max_examples=15)
 
 # A shell that starts the tests in its background has SIGINT ignored, and what ignores it hands that on to its children.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -46,8 +48,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--everything", action="store_true", help="run in full what otherwise runs as a sample")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Quick tests fail first; the real Slurm comes last."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Quick tests fail first; the real Slurm comes last. What takes long is left to ``scripts/test everything``."""
+    if not config.getoption("--everything"):
+        deselected = [item for item in items if item.get_closest_marker("everything")]
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = [item for item in items if not item.get_closest_marker("everything")]
 
     def stage(item: pytest.Item) -> int:
         room = item.path.relative_to(ROOT / "tests").parts[0] if item.path.is_relative_to(ROOT / "tests") else ""

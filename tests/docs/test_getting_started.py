@@ -112,7 +112,7 @@ def test_the_commands_do_what_the_page_says(reader: User) -> None:
     assert len(table) == 5 and all("COMPLETED" in row for row in table[1:])
     metrics = [float(row.split()[3]) for row in table[1:]]
     assert metrics == sorted(metrics), "the best one on top"
-    steps = [re.findall(r"step (\d+):", reader.det("trial", "logs", trial)) for trial in ("5", "6")]
+    steps = [re.findall(r"step (\d+): y =", reader.det("trial", "logs", trial)) for trial in ("5", "6")]
     assert steps[0][-1] == "100" and len(set(steps[0])) == len(steps[0]), "paused in between, and nothing trained twice"
     assert steps[1] == ["25", "50", "75", "100"], "a new trial, although from another's weights"
     reader.det("master", "down")
@@ -132,6 +132,20 @@ def test_results_are_looked_at_as_their_page_says(reader: User) -> None:
     assert [row.split()[0] for row in rows[1:]] == ["3", "2", "1"], "the best one first"
     assert len((reader.folder / "reports.csv").read_text().splitlines()) == 1 + 20 + 4
     assert len((reader.folder / "tables" / "workloads.csv").read_text().splitlines()) == 1 + 3 * 24
+    reader.det("master", "down")
+
+
+def test_the_queue_is_as_its_page_says(reader: User) -> None:
+    said = typed(reader, "docs/queue.md")
+    assert [row.split()[1] for row in said["det job list"].splitlines()[1:]]
+    assert len(said["det job list"].splitlines()) == 4
+    assert not any(row["state"] == "STATE_ACTIVE" for row in reader.json("experiment", "list"))
+    reader.det("master", "down")
+
+
+def test_data_are_prepared_as_their_page_says(reader: User) -> None:
+    said = typed(reader, "docs/preparing-data.md")
+    assert re.search(r"loss.*6", said["det trial describe 1"])
     reader.det("master", "down")
 
 

@@ -37,7 +37,7 @@ def test_what_differs_is_said_for_each_experiment(user: User) -> None:
     with open(user.home / "experiments" / "4" / "changes.jsonl", "a") as log:
         log.write("garbage\n")
     found = differences(user)
-    assert found[1, "change log"] == "Trial 1 is in the database otherwise than in the change log"
+    assert found[1, "change log"] == "Trial 1 is not the same in the database and the change log"
     assert found[2, "journal"].endswith("has 4 reports of metrics that count, the database 3")
     assert "3.3.1 is missing" in found[3, "run directory"] and "journal.jsonl is missing" in found[3, "journal"]
     assert f"checkpoint {checkpoint.name} is not in" in found[4, "checkpoint"]
@@ -46,8 +46,8 @@ def test_what_differs_is_said_for_each_experiment(user: User) -> None:
         in found[3, "checkpoint"]
     )
     assert "damaged lines: " in found[4, "change log"]
-    assert found[None, "change log"] == "User 1 is in the database otherwise than in the change log"
-    assert "in the database otherwise than in the journal: report 1" in found[1, "journal"]
+    assert found[None, "change log"] == "User 1 is not the same in the database and the change log"
+    assert "database and journal differ in report 1" in found[1, "journal"]
     assert len(found) == 9
     assert "Where" in user.det("master", "check", code=1) and "det master rebuild" in user.errors
     damaged = {user.home / "experiments" / "4" / "changes.jsonl", cleaned / "state.json"}

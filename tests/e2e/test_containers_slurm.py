@@ -100,7 +100,7 @@ def runtime(request: pytest.FixtureRequest) -> str:
     return name
 
 
-@pytest.fixture(params=["root", "ordinary"])
+@pytest.fixture(params=[pytest.param("root", marks=pytest.mark.everything), "ordinary"])
 def user(slurm: Cluster, tmp_path: Path, runtime: str, request: pytest.FixtureRequest) -> Iterator[User]:
     """Of the shared private Slurm, whose pool has containers of one runtime."""
     container: dict[str, Any] = {"runtime": runtime, "image": str(debian_root()), "variables": ["HARNESS"]}
@@ -173,7 +173,7 @@ def test_a_trial_sees_its_mounts_its_variables_and_nothing_of_the_nodes_shell(us
             {"host_path": str(folder / "in"), "container_path": "mine", "read_only": True},
         ],
     )
-    assert "without effect" not in user.errors
+    assert "no effect" not in user.errors
     user.wait_state(experiment, "COMPLETED")
     (line,) = [line for line in user.log(experiment).splitlines() if "SEEN" in line]
     seen = json.loads(line.partition("SEEN ")[2])
@@ -224,7 +224,7 @@ def runtimes(user: User) -> list[str]:
 def test_what_a_runtime_cannot_do_is_refused_where_the_experiment_is_created(user: User, runtime: str) -> None:
     user.config(environment={"image": "Determined AI/environments:cuda"})
     user.det("experiment", "create", "config.yaml", "context", code=None)
-    assert "environment.image: found 'Determined AI/environments:cuda'" in user.errors
+    assert "environment.image: 'Determined AI/environments:cuda'" in user.errors
     user.config(
         environment={"setup": "module load x"},
         bind_mounts=[{"host_path": "/srv", "container_path": "/x", "propagation": "rshared"}],

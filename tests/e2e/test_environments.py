@@ -94,7 +94,7 @@ def test_an_environment_that_cannot_be_set_up_is_its_users_failure_and_one_that_
     assert seen(site, 3)[0][0] == f"{env['VIRTUAL_ENV']}/bin/python3"
 
     for number, words, runs in (
-        (1, "environment.setup failed with exit code 127: modul load cuda (twice before its first report", 2),
+        (1, "environment.setup failed with exit code 127: modul load cuda (failed twice in the same way", 2),
         (2, f"environment.python: {none['python']} is not an interpreter on this node (after 0 restarts)", 1),
     ):
         site.wait_state(number, "ERROR")

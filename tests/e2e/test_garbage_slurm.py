@@ -46,9 +46,9 @@ def test_a_policy_is_followed_by_a_job_when_the_experiment_ends_and_when_it_is_s
     user.det("experiment", "set", "gc-policy", str(experiment), *_options(0, 0, 1), "--yes")
     # The second job removes what the first has left of itself, too.
     wait_until(lambda: steps_left() == [20] and removals(user) and removals(user) != [first])
-    listed = user.det("checkpoint", "list", str(experiment))
-    assert listed.count("DELETED") == 3 and listed.count("COMPLETED") == 1
-    assert "does not keep it" in user.det("checkpoint", "list", str(experiment), "--wide")
+    wait_until(lambda: user.det("checkpoint", "list", str(experiment)).count("DELETED") == 3)
+    assert user.det("checkpoint", "list", str(experiment)).count("COMPLETED") == 1
+    assert "save_trial_latest keep" in user.det("checkpoint", "list", str(experiment), "--wide")
 
 
 def _options(experiment_best: int, trial_best: int, trial_latest: int) -> list[str]:

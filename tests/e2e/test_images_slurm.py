@@ -82,7 +82,7 @@ def digest_of(user: User, experiment: int) -> str:
     return str(user.api("GET", f"/api/v1/trials/{trial['id']}")["trial"]["image"])
 
 
-@pytest.mark.parametrize("runtime", ["charliecloud", "apptainer"])
+@pytest.mark.parametrize("runtime", ["charliecloud", pytest.param("apptainer", marks=pytest.mark.everything)])
 def test_a_trial_trains_in_a_pulled_image_and_goes_on_in_the_same_after_its_tag_moved(
     user: User, source: RealRegistry, debian: bytes, runtime: str
 ) -> None:

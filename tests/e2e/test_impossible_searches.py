@@ -20,20 +20,20 @@ def told(user: User, code: int, **changes: Any) -> str:
 
 def test_what_cannot_be_is_refused_with_line_and_limit(user: User) -> None:
     said = told(user, 1, searcher={**ASHA, "max_time": 3, "bracket_rungs": [4]})
-    assert "searcher.bracket_rungs: found 4 rungs; allowed: at most 3, one unit of max_time for each rung" in said
+    assert "searcher.bracket_rungs: must be at most 3, one unit of max_time for each rung, not 4 rungs" in said
     assert "config.yaml:" in said
     said = told(user, 1, searcher={**ASHA, "name": "async_halving", "max_time": 3, "num_rungs": 5})
-    assert "searcher.num_rungs: found 5 rungs; allowed: at most 3" in said
+    assert "searcher.num_rungs: must be at most 3, one unit of" in said
     said = told(user, 1, searcher={"name": "grid", "metric": "loss"})
-    assert "hyperparameters.lr.count: found nothing; allowed: a whole number" in said
+    assert "hyperparameters.lr.count: required field is missing" in said
     axis = {**LR["lr"], "count": 1000}
     said = told(user, 1, searcher={"name": "grid", "metric": "loss"}, hyperparameters={"a": axis, "b": axis})
-    assert "found a grid of 1,000,000 points; allowed: at most 100,000" in said
+    assert "the grid has 1,000,000 points, each a trial; at most 100,000" in said
     said = told(user, 1, resources={"slots_per_trial": 64})
-    assert "resources.slots_per_trial: found 16 nodes of 4 slots, but pool default has 1 node of that size" in said
-    assert "allowed: ask for at most 4 slots" in said
+    assert "resources.slots_per_trial: asks for 16 nodes of 4 slots, but pool default has 1 node of that size" in said
+    assert "; ask for at most 4 slots" in said
     said = told(user, 1, resources={"slots_per_trial": 4, "max_slots": 2})
-    assert "at least slots_per_trial (4): no trial could ever start" in said
+    assert "max_slots: 2 is below slots_per_trial (4), so no trial could ever start" in said
 
 
 def test_what_will_not_be_as_meant_is_told_and_done(user: User) -> None:
@@ -56,6 +56,6 @@ def test_a_metric_that_is_never_reported_is_told_of_each_trial(user: User) -> No
         """,
     )
     experiment = user.create(searcher={**ASHA, "max_trials": 2}, hyperparameters=LR)
-    words = "finished without reporting a usable loss, the searcher's metric"
+    words = "finished without reporting loss, the searcher's metric, as a number"
     assert words in user.det("experiment", "wait", str(experiment))
     assert user.det("experiment", "describe", str(experiment)).count(words) == 2

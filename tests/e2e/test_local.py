@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import re
 import time
+from datetime import datetime
 
 import pytest
 
@@ -94,7 +97,7 @@ def test_a_paused_trial_resumes_from_its_last_checkpoint(user: User) -> None:
     log = user.log(paused)
     assert re.findall(r"stopping at step (\d+)", log) == re.findall(r"starting at step (\d+)", log)[1:] == ["7"]
     assert final_state(log) == final_state(user.log(undisturbed))
-    assert re.findall(r"the trial (.*)", log) == [
+    assert re.findall(r"The trial (.*)", log) == [
         f"goes on from step 7 in job {user.runs_of(paused)[1]}; before, it ended at step 7: pause"
     ]
     (trial,) = user.trials(paused)
@@ -103,6 +106,53 @@ def test_a_paused_trial_resumes_from_its_last_checkpoint(user: User) -> None:
         r"^2 .* 7-30 .* COMPLETED", shown, re.M
     )
     assert [m["totalBatches"] for m in user.metrics(trial["id"], "training")] == list(range(1, 31))
+
+
+def test_what_a_trial_keeps_in_its_own_folder_stays_over_its_attempts_until_its_experiment_is_deleted(
+    user: User,
+) -> None:
+    user.write(
+        "context/keep.py",
+        """
+        import os, sys
+        import determined as det
+
+        own = os.environ["DET_TRIAL_DIR"]
+        print("found", sorted(os.listdir(own)), flush=True)
+        with open(os.path.join(own, f"attempt-{os.environ['DET_TRIAL_RUN_ID']}"), "x"):
+            pass
+        with det.core.init() as core:
+            if det.get_cluster_info().trial.hparams["lr"] == 2:
+                os.remove(os.path.join(own, "attempt-1"))
+            elif len(os.listdir(own)) == 1:
+                sys.exit("the first time")
+            core.train.report_validation_metrics(1, {"validation_loss": 1.0})
+        """,
+    )
+    grid = {"name": "grid", "metric": "validation_loss"}
+    lr = {"lr": {"type": "categorical", "vals": [1, 2]}}
+    experiment = user.create(entrypoint="python3 keep.py", searcher=grid, hyperparameters=lr, max_restarts=1)
+    user.det("experiment", "wait", str(experiment))
+    one, two = sorted(user.trials(experiment), key=lambda trial: trial["hparams"]["lr"])
+    folder = user.home / "experiments" / str(experiment) / "trials"
+    assert re.findall(r"found (.*)", user.det("trial", "logs", str(one["id"]))) == ["[]", "['attempt-1']"]
+    assert sorted(os.listdir(folder / str(one["id"]))) == ["attempt-1", "attempt-2"]
+    assert os.listdir(folder) == [str(one["id"])], f"an empty folder of trial {two['id']} is left"
+    user.det("experiment", "delete", str(experiment), "-y")
+    wait_until(lambda: not folder.exists())
+
+
+def test_a_master_without_work_ends_where_the_site_wants_it_and_the_next_command_starts_another(user: User) -> None:
+    user.home.mkdir(exist_ok=True)
+    (user.home / "site.yaml").write_text("master: {end_after_idle_hours: 0.0005}\n")
+    kept = {"type": "shared_fs", "host_path": str(user.folder / "kept"), "save_trial_latest": 100}
+    experiment = user.create(hyperparameters={"lr": 0.1, "steps": 6}, checkpoint_storage=kept)
+    log = user.home / "log" / "master.log"
+    wait_until(lambda: "nothing to do for" in log.read_text() and "master ended" in log.read_text())
+    assert log.read_text().count("listens at") == 1, "it stayed while the trial ran"
+    (shown,) = user.json("experiment", "list")
+    assert (shown["id"], shown["state"]) == (experiment, "STATE_COMPLETED")
+    assert log.read_text().count("listens at") == 2
 
 
 def test_what_has_ended_goes_on_in_its_own_experiment_or_in_another(user: User) -> None:
@@ -142,6 +192,28 @@ def test_a_master_that_is_killed_is_replaced_and_nothing_is_lost(user: User) -> 
     (trial,) = user.trials(experiment)
     assert [m["totalBatches"] for m in user.metrics(trial["id"], "training")] == list(range(1, 61))
     assert user.log(experiment).count("starting at step 0") == 1
+
+
+def test_a_trial_that_ends_while_no_master_runs_ended_then_and_not_when_the_next_one_notices(user: User) -> None:
+    go = user.folder / "go"
+    experiment = user.create(hyperparameters={"lr": 0.1, "steps": 6, "hold": 5, "go": str(go)})
+    user.wait_steps(experiment, 5)
+    user.kill_master()
+    go.touch()
+    (end,) = wait_until(lambda: list((user.home / "runs").glob(f"{experiment}.*/attempts/0/end.json")))
+    at = json.loads(end.read_text())["at"]
+    wait_until(lambda: time.time() > at + 3)  # nobody notices for a while
+    user.det("experiment", "wait", str(experiment))  # starts another
+    (trial,) = user.trials(experiment)
+    ended = [_epoch(found["endTime"]) for found in (trial, user.experiment(experiment))]
+    assert ended == [pytest.approx(at, abs=0.01)] * 2
+    assert trial["wallClockTime"] == pytest.approx(at - _epoch(trial["startTime"]), abs=0.1)
+    (said,) = [line for line in user.log(experiment).splitlines() if "Ended with exit code 0" in line]
+    assert _epoch(re.findall(r"\d{4}-\d\d-\d\dT[\d:.]+Z", said)[0]) == pytest.approx(at, abs=1)
+
+
+def _epoch(text: str) -> float:
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
 def test_cancel_lets_the_trial_checkpoint_and_kill_does_not(user: User) -> None:
@@ -235,7 +307,7 @@ def test_a_trial_that_fails_alike_before_its_first_report_is_given_up_at_once(us
     user.write("context/train.py", "print('attempt')\nsteps_done += 1\n")
     experiment = user.create(max_restarts=None)
     told = user.det("experiment", "wait", str(experiment), code=1)
-    words = "NameError: name 'steps_done' is not defined (twice before its first report"
+    words = "NameError: name 'steps_done' is not defined (failed twice in the same way"
     assert words in told and words in user.det("experiment", "describe", str(experiment))
     assert user.log(experiment).count("attempt") == 2
 
@@ -244,7 +316,10 @@ def test_a_trial_class_whose_module_is_missing_fails_twice_and_not_six_times(use
     user.write("context/model_def.py", "import sys; sys.exit('no such file')\n")
     experiment = user.create(entrypoint="python3 -m dethpc.exec.harness missing_module:Trial", max_restarts=None)
     told = user.det("experiment", "wait", str(experiment), code=1)
-    assert "there is no module 'missing_module' in /" in told and "(twice before its first report" in told
+    assert (
+        "there is no module 'missing_module' in the context directory" in told
+        and "(failed twice in the same way" in told
+    )
     (trial,) = user.trials(experiment)
     assert trial["restarts"] == 1
 
@@ -260,10 +335,13 @@ def test_a_metric_that_never_comes_is_told_wherever_one_looks(user: User) -> Non
     )
     experiment = user.create()
     words = (
-        "validation_loss, the searcher's metric, is not among the reported metrics (val_loss); did you mean 'val_loss'?"
+        "validation_loss, the searcher's metric, is not among the reported validation metrics (val_loss); "
+        "did you mean 'val_loss'?"
     )
     told = user.det("experiment", "wait", str(experiment))
-    assert words in told and "completed, but nothing ranks its trial: no usable validation_loss" in told
+    assert (
+        words in told and "completed, but no trial reported validation_loss, the searcher's metric, as a number" in told
+    )
     assert f"Warning:       trial {user.trials(experiment)[0]['id']}: {words}" in user.det(
         "experiment", "describe", str(experiment)
     )

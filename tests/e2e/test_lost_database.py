@@ -54,7 +54,9 @@ def lose_the_write_ahead_log(user: User) -> None:
         (user.home / name).unlink()
 
 
-@pytest.mark.parametrize("lose", [delete_database, lose_the_write_ahead_log])
+@pytest.mark.parametrize(
+    "lose", [delete_database, pytest.param(lose_the_write_ahead_log, marks=pytest.mark.everything)]
+)
 def test_a_database_that_knows_less_than_the_files_is_not_served(user: User, lose: Any) -> None:
     experiment = trained(user)
     before = seen(user, experiment)
@@ -62,7 +64,7 @@ def test_a_database_that_knows_less_than_the_files_is_not_served(user: User, los
     user.config(hyperparameters={"lr": 0.7, "steps": 3})
     for words in (["experiment", "list"], ["experiment", "create", "config.yaml", "context"]):
         user.det(*words, code=1)
-        assert "knows less than the files" in user.errors and "experiment 1" in user.errors, user.errors
+        assert "is older than the files" in user.errors and "experiment 1" in user.errors, user.errors
         assert "det master rebuild" in user.errors
     user.det("master", "rebuild", "--yes")
     assert user.create(hyperparameters={"lr": 0.7, "steps": 3}) == 2
@@ -163,6 +165,7 @@ def open_pipe(path: Path) -> int | None:
         return None
 
 
+@pytest.mark.everything
 def test_the_old_database_is_kept_and_can_be_opened(user: User) -> None:
     trained(user)
     user.kill_master()  # all of it is in the write-ahead log

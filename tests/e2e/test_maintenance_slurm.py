@@ -37,7 +37,7 @@ def test_a_partition_that_is_drained_in_the_middle_of_a_search_ends_no_trial(use
     said = "Its job cannot be submitted at present: "
     wait_until(lambda: said in user.det("experiment", "describe", str(other)))
     assert "Required partition not available (inactive or drain)" in user.det("experiment", "describe", str(other))
-    wait_until(lambda: f"waiting: {said}" in user.log(other))
+    wait_until(lambda: f"Waiting: {said}" in user.log(other))
     cluster.run("scontrol", "update", "partitionname=main", "state=INACTIVE")
     wait_until(lambda: said in user.det("experiment", "describe", str(other)))
     cluster.run("scontrol", "update", "partitionname=main", "state=UP")

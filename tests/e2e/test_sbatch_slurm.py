@@ -88,7 +88,7 @@ def test_what_a_script_cannot_ask_for_is_named_and_nothing_is_created(on_slurm: 
     user.write("context/train.sbatch", "#!/bin/bash\n#SBATCH --array=0-9\n#SBATCH -M other\ntrue\n")
     user.write("config.yaml", "entrypoint: sbatch train.sbatch\nsearcher: {name: single, metric: loss}\n")
     user.det("experiment", "create", "config.yaml", "context", code=1)
-    assert "--array in train.sbatch" in user.errors and "--clusters in train.sbatch" in user.errors
+    assert "--array is not possible in train.sbatch" in user.errors and "--clusters is not" in user.errors
     assert user.json("experiment", "list") == []
 
 
@@ -178,7 +178,7 @@ def test_a_script_with_directives_and_without_an_interpreter_is_refused_as_by_sb
     (user.folder / "context/job.sh").chmod(0o755)
     user.write("config.yaml", "entrypoint: ./job.sh\nsearcher: {name: single, metric: loss}\n")
     user.det("experiment", "create", "config.yaml", "context", code=1)
-    assert "a script that begins with #!" in user.errors
+    assert "job.sh must begin with #!" in user.errors
     assert user.json("experiment", "list") == []
 
 
@@ -188,7 +188,7 @@ def test_what_slurm_would_never_take_is_refused_at_creation(on_slurm: User) -> N
     (user.folder / "context").mkdir(exist_ok=True)
     user.write("config.yaml", yaml.safe_dump({**config, "slurm": {"sbatch_args": ["--licenses=none-such"]}}))
     user.det("experiment", "create", "config.yaml", "context", code=1)
-    assert "Slurm refuses: Invalid license specification" in user.errors
+    assert "Slurm refuses such a job: Invalid license specification" in user.errors
     assert user.json("experiment", "list") == []
     assert jobs(user) == []
 

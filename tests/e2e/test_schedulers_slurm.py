@@ -54,7 +54,7 @@ def shell(slurm: Cluster, tmp_path: Path) -> Iterator[User]:
         user.env["PATH"] += ":/usr/bin:/bin"
 
 
-@pytest.mark.parametrize("how", ["killed", "stopped"])
+@pytest.mark.parametrize("how", ["killed", pytest.param("stopped", marks=pytest.mark.everything)])
 def test_a_shell_without_slurm_goes_on_with_the_slurm_of_the_master_before(shell: User, how: str) -> None:
     experiment, go = one_that_waits(shell)
     if how == "killed":
@@ -182,6 +182,7 @@ def test_runs_of_a_machine_that_is_gone_start_again_once_their_owner_says_so(use
     assert "cannot ask" not in user.errors and "otherhost" not in user.errors
 
 
+@pytest.mark.everything
 def test_a_master_that_was_rebuilt_knows_where_its_runs_are(user: User, other: Machine) -> None:
     experiment, go = one_that_waits(user)
     user.det("master", "down")

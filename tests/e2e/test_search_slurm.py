@@ -140,7 +140,7 @@ def test_sixty_trials_of_adaptive_asha_are_judged_and_stopped(user: User) -> Non
         assert [step for step, _ in steps] == list(range(1, len(steps) + 1)), "no report is lost or doubled"
         assert f"stopped at epoch {len(steps)}" in log
         assert place["value"] == dict(steps)[place["length"]], "it was judged by what it reported there"
-        why = "trained to the full length" if place["length"] == 9 else "did not reach the cut-off"
+        why = "trained to the full length" if place["length"] == 9 else "is worse than the cut-off"
         assert why in place["reason"]
         assert user.api("GET", f"/api/v1/trials/{trial['id']}/checkpoints")["checkpoints"], "it checkpoints first"
         ends[place["length"]] += 1

@@ -123,7 +123,7 @@ def preempt_everything(cluster: Cluster) -> None:
     cluster.run("scancel", taker)
 
 
-@pytest.mark.parametrize("pool", ["grace", "main"])
+@pytest.mark.parametrize("pool", ["grace", pytest.param("main", marks=pytest.mark.everything)])
 def test_a_preempted_training_gets_to_a_checkpoint_that_takes_20_seconds(
     user: User, cluster: Cluster, pool: str
 ) -> None:

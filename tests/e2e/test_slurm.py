@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
+from dethpc.cli.master_job import job_name
 from dethpc.deploy.slurm_dev import Cluster
 from tests.e2e.conftest import SLEEPS, User, make_user, sleepers, take_down
 from tests.unix_user import UnixUser
@@ -319,6 +321,33 @@ def test_a_master_runs_as_a_slurm_job(on_slurm: User) -> None:
     user.det("experiment", "wait", str(experiment))
     user.det("master", "down")
     wait_until(lambda: not jobs(user))
+
+
+def test_a_site_has_its_masters_run_as_jobs_alone(slurm: Cluster, tmp_path: Path) -> None:
+    master = {"host": "127.0.0.1", "where": "slurm", "sbatch_args": ["--comment=of-the-site"]}
+    with user_of(slurm, tmp_path, master=master) as user:
+        user.det("master", "up", "--foreground", code=1)
+        assert "master.where: slurm" in user.errors and not jobs(user)
+        user.det("experiment", "list")  # what needs a master submits it
+        (job,) = jobs(user)
+        assert f"submitted the master as job {job} (master.where: slurm)" in user.errors
+        assert "Comment=of-the-site" in slurm_command(user, "scontrol", "show", "job", job)
+        user.det("experiment", "list")
+        assert jobs(user) == [job] and "submitted" not in user.errors
+        user.det("master", "down")
+        wait_until(lambda: not jobs(user))
+        slurm_command(user, "sbatch", f"--job-name={job_name(user.home)}", "--hold", "--wrap=true")
+        (held,) = jobs(user)
+        asking = subprocess.Popen(
+            [sys.executable, "-m", "dethpc.cli", "master", "up"], env=user.env, stderr=subprocess.PIPE
+        )
+        try:
+            assert asking.stderr is not None
+            assert f"already submitted as job {held}" in asking.stderr.readline().decode()
+        finally:
+            asking.kill()
+            asking.wait()
+        assert jobs(user) == [held]
 
 
 def test_a_requeued_run_goes_on_from_its_checkpoint(on_slurm: User) -> None:

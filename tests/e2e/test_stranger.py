@@ -95,5 +95,5 @@ def test_the_port_of_a_dead_master_leads_nowhere(user: User) -> None:
     assert [m["totalBatches"] for m in user.metrics(trial["id"], "training")] == list(range(1, 41))
     assert "stopping at step" not in user.log(experiment)
     secret = token.encode()
-    assert all(data.startswith(b"GET " + proof.PATH.encode() + b"?nonce=") for data in heard)
+    assert all(data.startswith(b"GET " + proof.PATH.encode() + b"?nonce=") for data in heard), heard
     assert not any(word in data for data in heard for word in (secret, secret.rpartition(b":")[2], b"Authorization"))

@@ -90,9 +90,9 @@ def validated(user: User, experiment: int) -> Counter[tuple[int, ...]]:
 @pytest.mark.parametrize(
     ("searcher", "lengths"),
     [
-        ({**PBT, "length_per_round": {"batches": 3}}, {(3,): 2, (3, 6): 1}),
+        pytest.param({**PBT, "length_per_round": {"batches": 3}}, {(3,): 2, (3, 6): 1}, marks=pytest.mark.everything),
         ({**PBT, "length_per_round": {"epochs": 1}}, {(4,): 2, (4, 8): 1}),
-        ({**PBT, "length_per_round": {"records": 6}}, {(3,): 2, (3, 6): 1}),
+        pytest.param({**PBT, "length_per_round": {"records": 6}}, {(3,): 2, (3, 6): 1}, marks=pytest.mark.everything),
         (
             {"name": "adaptive_simple", "max_trials": 4, "max_length": {"batches": 8}, "max_rungs": 2, "divisor": 4,
              "mode": "aggressive"},
@@ -128,3 +128,32 @@ def test_a_trial_class_trains_as_far_as_a_custom_search_wants(user: User, unit: 
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert validated(user, 1) == {(3, 5): 1}
+
+
+def test_a_trial_that_its_search_stops_stops_at_the_state_that_was_validated(user: User) -> None:
+    searcher = {
+        "name": "adaptive_asha",
+        "metric": "loss",
+        "max_trials": 6,
+        "time_metric": "batches",
+        "max_time": 64,
+        "max_rungs": 3,
+        "mode": "aggressive",
+    }
+    experiment = user.create(
+        entrypoint="model_def:Line",
+        searcher=searcher,
+        hyperparameters=HPARAMS,
+        min_validation_period={"batches": 4},
+        resources={"slots_per_trial": 1},
+    )
+    user.det("experiment", "wait", str(experiment))
+    trials = user.trials(experiment)
+    assert {trial["state"] for trial in trials} == {"STATE_COMPLETED"}
+    stopped = [trial for trial in trials if trial["totalBatchesProcessed"] < 64]
+    assert stopped
+    for trial in stopped:
+        last = user.json("trial", "describe", str(trial["id"]))["trial"]["latestValidation"]["totalBatches"]
+        assert trial["totalBatchesProcessed"] == last
+    for checkpoint in user.json("experiment", "list-checkpoints", str(experiment)):
+        assert checkpoint["training"]["validationMetrics"]["avgMetrics"], checkpoint["metadata"]

@@ -73,7 +73,7 @@ def test_a_trial_that_waits_says_for_what(on_slurm: User, slurm: Cluster) -> Non
         assert said in user.det("job", "list", "--why")
         (trial,) = user.trials(experiment)
         assert said in user.det("trial", "describe", str(trial["id"]))
-        assert "waiting: It waits for 1 GPU on one node to be free" in user.log(experiment)
+        assert "queue: It waits for 1 GPU on one node to be free" in user.log(experiment)
 
         job = slurm.run("squeue", "-h", "--me", "-t", "PENDING", "-o", "%i").split()[0]
         slurm.run("scontrol", "uhold", job)
@@ -82,7 +82,8 @@ def test_a_trial_that_waits_says_for_what(on_slurm: User, slurm: Cluster) -> Non
         slurm.run("scontrol", "release", job)
     user.wait_state(experiment, "COMPLETED")
     assert waiting(user, experiment) == {}
-    told = [line.partition("waiting: ")[2] for line in user.log(experiment).splitlines() if "waiting: " in line]
+    told = [line.partition("queue: ")[2] for line in user.log(experiment).splitlines() if "Waiting in the" in line]
+    assert told
     assert all(line != later for line, later in zip(told, told[1:], strict=False)), "said more than once"
 
 

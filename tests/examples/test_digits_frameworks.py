@@ -130,6 +130,7 @@ def validated(user: User, experiment: int) -> list[int]:
     return [one["totalBatches"] for one in user.metrics(trial["id"], "validation")]
 
 
+@pytest.mark.everything
 def test_keras(user: User, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch").set_num_threads(1)
     monkeypatch.setenv("KERAS_BACKEND", "torch")
@@ -169,6 +170,7 @@ def test_lightning(user: User, cluster: Cluster) -> None:
     assert mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
+@pytest.mark.everything
 def test_transformers_on_two_slots(user: User) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
