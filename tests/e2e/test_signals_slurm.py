@@ -231,8 +231,10 @@ TERM_TRAP = """\
 #!/bin/bash
 #SBATCH --time=1
 trap 'echo "script got TERM"; sleep 8; echo "script has saved"; exit 0' TERM
-sleep 600 &
-wait
+while :; do  # Slurm may signal the sleep first, whose end alone would end a single wait
+  sleep 600 &
+  wait
+done
 """
 TERM_HANDLER = """\
 import signal, sys, time

@@ -14,15 +14,12 @@ NOT_FOR_THIS = (
     "re2",
     "tsdownsample",
     "rich",
-    "jinja2",
     "requests",
     "urllib.request",
     "dethpc.cli",
     "dethpc.core",
     "dethpc.doctor",
     "dethpc.simulator",
-    "dethpc.web.app",
-    "dethpc.web.pages",
 )
 
 
