@@ -217,7 +217,13 @@ def served(site: SiteConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     home = Home(tmp_path / "home")
     home.make()
     scheduler, pace = find_scheduler(home, site)
-    daemon = Daemon(home, site, scheduler, cluster_id(home), pace)
+    with serving(Daemon(home, site, scheduler, cluster_id(home), pace)) as served:
+        yield served
+
+
+@contextlib.contextmanager
+def serving(daemon: Daemon) -> Iterator[Served]:
+    """Its ledger and its REST API run; nothing is submitted."""
     daemon.ledger.start()
     server = Server(create_app(daemon.services))
     listener = socket.create_server(("127.0.0.1", 0))
