@@ -47,7 +47,9 @@ def rows(options: argparse.Namespace) -> Iterator[Row]:
         attempt.make()
         attempt.log(0).write_text(logline.format(logline.LogLine(1e9, "INFO", 0, "stdout", "hello")))
         os.truncate(attempt.log(0), log_size << 20)
-        setup = "from pathlib import Path; from dethpc.master.runs import logs; from dethpc.rundir.layout import RunDir"
+        setup = (
+            "from pathlib import Path; from dethpc.master.files import logs; from dethpc.rundir.layout import RunDir"
+        )
         ask = f"logs.sources(lambda run: RunDir(Path({folder!r}, run)), ['1.1.1']), logs.Filter(), 3"
         line = f"a log of {log_size:,} MiB in one line"
         yield row(f"the last 3 lines of {line}", setup, f"list(logs.looks({ask}, newest_first=True))")

@@ -31,7 +31,7 @@ from dethpc.domain.reports import ReportKind
 from dethpc.master import listening
 from dethpc.master.daemon import Daemon
 from dethpc.master.installation import cluster_id
-from dethpc.master.runs.live import Pace
+from dethpc.master.watching.live_runs import Pace
 from dethpc.rundir.files import write_json
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import JournalWriter

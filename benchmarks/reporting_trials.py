@@ -28,7 +28,7 @@ from dethpc.domain.ports import ArrayRequest, JobRecord, JobRequest, JobState
 from dethpc.master import listening
 from dethpc.master.daemon import Daemon
 from dethpc.master.installation import cluster_id
-from dethpc.master.runs.live import Pace
+from dethpc.master.watching.live_runs import Pace
 from dethpc.rundir.home import Home
 from dethpc.state import reading, rows
 

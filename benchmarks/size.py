@@ -62,7 +62,7 @@ def serve(home: Home) -> None:
     interpreter.starting()
     from dethpc.master.daemon import Daemon
     from dethpc.master.installation import cluster_id
-    from dethpc.master.runs.live import Pace
+    from dethpc.master.watching.live_runs import Pace
 
     jobs = []
     if home.database.exists():

@@ -25,6 +25,9 @@ from dethpc.master.experiments.create import Creator
 from dethpc.master.experiments.searches import Searches
 from dethpc.master.experiments.taking_in import Copies
 from dethpc.master.experiments.unmanaged import Unmanaged
+from dethpc.master.files.collector import GarbageCollector
+from dethpc.master.files.folding import Folding
+from dethpc.master.files.retention import LogRetention
 from dethpc.master.http.app import create_app
 from dethpc.master.http.auth import Auth
 from dethpc.master.http.commits import Commits
@@ -37,24 +40,21 @@ from dethpc.master.http.unix_socket import UnixListener
 from dethpc.master.idle import Idle
 from dethpc.master.installation import Installation
 from dethpc.master.listening import Listening, listen, reachable
-from dethpc.master.runs.admission import Admission
-from dethpc.master.runs.beside import Beside
-from dethpc.master.runs.cluster_view import ClusterView
-from dethpc.master.runs.collector import GarbageCollector
-from dethpc.master.runs.elsewhere import Elsewhere
-from dethpc.master.runs.folding import Folding
-from dethpc.master.runs.holds import Holds
-from dethpc.master.runs.images import Images
-from dethpc.master.runs.live import Cadence, LiveRuns, Pace
-from dethpc.master.runs.prepare import JobBuilder
-from dethpc.master.runs.reconcile import Reconciler
-from dethpc.master.runs.retention import LogRetention
-from dethpc.master.runs.reuse import ReusableJobs
-from dethpc.master.runs.script import JobScript
-from dethpc.master.runs.waiting import WaitExplainer
-from dethpc.master.runs.warn import Warner
 from dethpc.master.scheduler_settings import SchedulerSettings
+from dethpc.master.submitting.admission import Admission
+from dethpc.master.submitting.holds import Holds
+from dethpc.master.submitting.image_pulls import Images
+from dethpc.master.submitting.job_reuse import ReusableJobs
+from dethpc.master.submitting.prepare import JobBuilder
+from dethpc.master.submitting.script import JobScript
 from dethpc.master.watchdog import Watchdog
+from dethpc.master.watching.cluster_view import ClusterView
+from dethpc.master.watching.foreign_runs import Elsewhere
+from dethpc.master.watching.live_runs import Cadence, LiveRuns, Pace
+from dethpc.master.watching.reconcile import Reconciler
+from dethpc.master.watching.report_warnings import Warner
+from dethpc.master.watching.wait_reasons import WaitExplainer
+from dethpc.master.watching.worker_reports import Beside
 from dethpc.rundir.home import Home
 from dethpc.searcher.methods import build as build_searcher
 from dethpc.state import SqlStore, open_store, queries

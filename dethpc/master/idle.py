@@ -10,8 +10,8 @@ from typing import Protocol
 from dethpc.domain.states import State, TaskKind
 from dethpc.errors import ShuttingDown
 from dethpc.master.durable.ledger import Ledger
+from dethpc.master.files.garbage_runs import names_of_spooled
 from dethpc.master.rounds import Rounds
-from dethpc.master.runs.garbage import names_of_spooled
 from dethpc.rundir.home import Home
 from dethpc.state import queries
 from dethpc.state.store import SqlStore

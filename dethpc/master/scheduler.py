@@ -10,8 +10,8 @@ import socket
 from dethpc.config.site import SiteConfig
 from dethpc.domain.ports import Scheduler
 from dethpc.errors import ConfigError, Problem, StoreError
-from dethpc.master.runs.live import Pace
 from dethpc.master.scheduler_settings import SchedulerSettings
+from dethpc.master.watching.live_runs import Pace
 from dethpc.rundir.home import Home
 from dethpc.state import absent, queries, reading
 

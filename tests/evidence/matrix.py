@@ -76,11 +76,11 @@ CELLS = (
         "Slurm, which lost its state and gives job ids again",
         "the job's name, which carries cluster and run",
         Guard(
-            "dethpc/master/runs/whose.py",
+            "dethpc/master/watching/job_identity.py",
             "        if not self.carries(record, live.run.id):\n            return False\n",
             "",
         ),
-        "tests/master/runs/test_reconcile.py::test_a_job_id_that_was_given_again_is_somebody_elses_job",
+        "tests/master/watching/test_reconcile.py::test_a_job_id_that_was_given_again_is_somebody_elses_job",
     ),
     Cell(
         "port",
@@ -137,11 +137,11 @@ CELLS = (
         "another cluster, which this shell's SLURM_CONF or SLURM_CLUSTERS names",
         "the identity of the scheduler, kept with each run",
         Guard(
-            "dethpc/master/runs/elsewhere.py",
+            "dethpc/master/watching/foreign_runs.py",
             "        return handed_over and self.of(live) != self.here()\n",
             "        return False\n",
         ),
-        "tests/master/runs/test_elsewhere.py::test_nothing_is_concluded_of_runs_that_another_cluster_has",
+        "tests/master/watching/test_foreign_runs.py::test_nothing_is_concluded_of_runs_that_another_cluster_has",
     ),
     Cell(
         "id",

@@ -32,9 +32,9 @@ from dethpc.exec.link import Link
 from dethpc.exec.unpack import unpack
 from dethpc.master.durable import row_file
 from dethpc.master.durable.recreate import read_all
+from dethpc.master.files import logs
+from dethpc.master.files.logs import Filter
 from dethpc.master.http.wire.log import LogEntry
-from dethpc.master.runs import logs
-from dethpc.master.runs.logs import Filter
 from dethpc.rundir import journal, logline
 from dethpc.rundir.claim import claimed_by
 from dethpc.rundir.files import read_json

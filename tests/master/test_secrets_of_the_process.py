@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dethpc.cli.master_process import environment
-from dethpc.master.runs.environment import of_master
+from dethpc.master.submitting.job_environment import of_master
 from dethpc.scheduler.slurm.environment import scrub
 
 SECRET = {"DET_PASS": "hush", "DET_USER_TOKEN": "hush", "PGPASSWORD": "hush"}

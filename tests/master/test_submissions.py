@@ -21,10 +21,10 @@ from dethpc.containers import RUNTIMES
 from dethpc.domain.ports import PoolInfo
 from dethpc.master.daemon import Daemon
 from dethpc.master.installation import cluster_id
-from dethpc.master.runs.live import Pace
+from dethpc.master.watching.live_runs import Pace
 from dethpc.rundir.home import Home
 from tests.master.conftest import Served, serving
-from tests.master.runs.fake_scheduler import FakeScheduler
+from tests.master.fake_scheduler import FakeScheduler
 
 FOLDER = Path(__file__).with_name("submissions")
 DRAW = os.environ.get("DETHPC_DRAW_GOLDEN") == "1"

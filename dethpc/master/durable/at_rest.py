@@ -17,7 +17,7 @@ from typing import NamedTuple
 from dethpc.errors import RunDirError, SubmitDeferred
 from dethpc.master.durable import contexts, harness
 from dethpc.master.rounds import Rounds
-from dethpc.master.runs import environment
+from dethpc.master.submitting import job_environment
 from dethpc.rundir import archives
 from dethpc.rundir.files import names, read_json, walk
 from dethpc.rundir.home import Home
@@ -98,7 +98,7 @@ def _of_environments(home: Home) -> Iterator[Damage]:
         if path.suffix == ".tmp":
             continue
         try:
-            environment.read(path)
+            job_environment.read(path)
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:

@@ -16,7 +16,7 @@ from dethpc.errors import NotFound
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.experiments import environments
 from dethpc.master.experiments.needed import needed_elsewhere
-from dethpc.master.runs.admission import Admission
+from dethpc.master.submitting.admission import Admission
 from dethpc.rundir.home import Home
 from dethpc.state import queries
 from dethpc.state.store import SqlStore

@@ -39,9 +39,9 @@ from dethpc.master.experiments import (
 from dethpc.master.experiments.secrets import revealed_text
 from dethpc.master.experiments.unmanaged import NO_ENTRYPOINT, Unmanaged, config_of
 from dethpc.master.installation import Installation
-from dethpc.master.runs.admission import Admission
-from dethpc.master.runs.others import of_others
-from dethpc.master.runs.prepare import JobBuilder
+from dethpc.master.submitting.admission import Admission
+from dethpc.master.submitting.prepare import JobBuilder
+from dethpc.master.watching.foreign_checkpoints import of_others
 from dethpc.searcher import draws
 from dethpc.state import queries
 from dethpc.state.store import SqlStore

@@ -14,7 +14,7 @@ from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.environment import Environment
 from dethpc.domain.facts import Experiment
 from dethpc.errors import ContextError, Refused
-from dethpc.master.runs import environment as of_runs
+from dethpc.master.submitting import job_environment as of_runs
 from dethpc.rundir.home import Home
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dethpc.domain.reports import Report, ReportKind
+from dethpc.master.files import late_writes
 from dethpc.master.rounds import Rounds
-from dethpc.master.runs import late
 from dethpc.rundir import logline
 from dethpc.rundir.files import open_to_append
 from dethpc.rundir.home import Home
@@ -49,7 +49,7 @@ def write_log(home: Home, run_id: str, rank: int | None, lines: Iterable[str]) -
         for begin in range(0, max(1, len(text)), _PIECE):
             piece = text[begin : begin + _PIECE]
             written.append(logline.format(logline.LogLine(time.time(), "INFO", rank, "stdout", piece)))
-    with late.place(home, run_id, lambda run: run.attempt(0).log(0)) as path:
+    with late_writes.place(home, run_id, lambda run: run.attempt(0).log(0)) as path:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open_to_append(path) as file:
             file.writelines(line.encode() for line in written)

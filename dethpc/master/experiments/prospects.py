@@ -10,7 +10,7 @@ from pathlib import Path
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.ports import Prospect, Scheduler
 from dethpc.errors import ConfigError, Problem
-from dethpc.master.runs import environment
+from dethpc.master.submitting import job_environment
 
 _SOON = 3600.0
 """Seconds. Of a start that is expected later its owner is told."""
@@ -23,7 +23,7 @@ def ask(scheduler: Scheduler, script: str, folder: Path) -> Prospect:
     with tempfile.NamedTemporaryFile("w", dir=folder, prefix="prospect-", suffix=".sbatch") as file:
         file.write(script)
         file.flush()
-        return scheduler.prospect(Path(file.name), environment.bare(), folder)
+        return scheduler.prospect(Path(file.name), job_environment.bare(), folder)
 
 
 def notes(prospect: Prospect, config: ExperimentConfig) -> Iterator[str]:

@@ -29,7 +29,7 @@ from dethpc.master.durable import contexts
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.experiments.journals import Journals, write_log
 from dethpc.master.rounds import Rounds
-from dethpc.master.runs.others import taken_over
+from dethpc.master.watching.foreign_checkpoints import taken_over
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import A_LOOK
 from dethpc.rundir.journal import read as read_journal

@@ -16,7 +16,7 @@ from dethpc.domain.states import Intent
 from dethpc.domain.trial_config import TrialConfig
 from dethpc.engine import events
 from dethpc.master.durable.ledger import Ledger
-from dethpc.master.runs.others import taken_over
+from dethpc.master.watching.foreign_checkpoints import taken_over
 from dethpc.rundir.journal import from_line, number_of
 from dethpc.state.store import SqlStore
 

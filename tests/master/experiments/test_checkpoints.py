@@ -16,8 +16,8 @@ from dethpc.domain.facts import Run
 from dethpc.domain.states import State
 from dethpc.errors import ConfigError, MasterError, NotFound, Refused
 from dethpc.experimental.checkpoint import Checkpoint
+from dethpc.master.files.collector import REST
 from dethpc.master.http.auth import mint_run_token
-from dethpc.master.runs.collector import REST
 from dethpc.rundir.files import write_json
 from dethpc.storage.files import FileStore
 from dethpc.storage.ownership import Owner

@@ -26,8 +26,9 @@ from dethpc.master.durable import at_rest
 from dethpc.master.durable import ledger as ledgers
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.durable.wishes import Wishes
-from dethpc.master.runs import folding, hand_over
-from dethpc.master.runs.live import Pace
+from dethpc.master.files import folding
+from dethpc.master.submitting import hand_over
+from dethpc.master.watching.live_runs import Pace
 from dethpc.rundir import process as processes
 from dethpc.rundir.home import Home
 from dethpc.state import store as stores

@@ -16,7 +16,8 @@ from unittest import mock
 from dethpc.engine import events, reports, runs
 from dethpc.master import daemon, rebuild
 from dethpc.master.durable import change_log, ids, lease, ledger, recreate, row_file
-from dethpc.master.runs import elsewhere, journals, place, poll, read, reconcile, submit, trouble, whose
+from dethpc.master.submitting import directory_check, submit
+from dethpc.master.watching import foreign_runs, job_identity, journals, poll, read, reconcile, trouble
 from dethpc.rundir.journal import RemainsReader
 from dethpc.rundir.journal import read as read_journal
 from dethpc.state import rows
@@ -130,7 +131,7 @@ MUTATIONS = (
         lambda: [
             (ids, "check", _nothing),
             (daemon.ids, "check", _nothing),
-            (place, "check", _nothing),
+            (directory_check, "check", _nothing),
             (row_file.RowFile, "_unknown", lambda self, rows: []),
         ],
         ("database deleted", "database restored"),
@@ -162,7 +163,9 @@ MUTATIONS = (
         ("squeue empty",),
     ),
     Mutation(
-        "C8: a job id is enough", lambda: [(whose.Whose, "owns", lambda *_: True)], ("slurmctld gives ids again",)
+        "C8: a job id is enough",
+        lambda: [(job_identity.Whose, "owns", lambda *_: True)],
+        ("slurmctld gives ids again",),
     ),
     Mutation(
         "C9: a damaged line drops all after it",
@@ -228,7 +231,7 @@ MUTATIONS = (
     Mutation(
         "another cluster's silence is evidence",
         lambda: [
-            (elsewhere.Elsewhere, "has", lambda self, live: False),
+            (foreign_runs.Elsewhere, "has", lambda self, live: False),
             (read.Reader, "grows", lambda self, live: False),
             (poll.Poller, "_waited", lambda self, live, s: True),
         ],

@@ -29,11 +29,11 @@ from dethpc.master.http.middleware import GRANT
 from dethpc.master.http.page_sessions import Grant
 from dethpc.master.http.service import Services
 from dethpc.master.installation import Installation
-from dethpc.master.runs.beside import Beside
-from dethpc.master.runs.cluster_view import ClusterView
-from dethpc.master.runs.elsewhere import Elsewhere
-from dethpc.master.runs.images import Images
-from dethpc.master.runs.waiting import WaitExplainer
+from dethpc.master.submitting.image_pulls import Images
+from dethpc.master.watching.cluster_view import ClusterView
+from dethpc.master.watching.foreign_runs import Elsewhere
+from dethpc.master.watching.wait_reasons import WaitExplainer
+from dethpc.master.watching.worker_reports import Beside
 from dethpc.state.queries import Order
 from dethpc.state.store import SqlStore
 from dethpc.web.access import May

@@ -41,7 +41,7 @@ from dethpc.master.http.wire.cluster import (
 from dethpc.master.http.wire.master import API_VERSION
 from dethpc.master.http.wire.task import container_id, name_of
 from dethpc.master.installation import Installation
-from dethpc.master.runs.cluster_view import ClusterView
+from dethpc.master.watching.cluster_view import ClusterView
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 

@@ -43,7 +43,7 @@ from dethpc.master.http.wire import experiment as wire
 from dethpc.master.http.wire.base import Pagination, names_of_states, page, time
 from dethpc.master.http.wire.checkpoint import Checkpoints
 from dethpc.master.http.wire.trial import Trial, Trials
-from dethpc.master.runs.cluster_view import ClusterView
+from dethpc.master.watching.cluster_view import ClusterView
 from dethpc.state import queries
 from dethpc.state.queries import ExperimentFigures, ExperimentFilter, Order
 from dethpc.state.store import SqlStore

@@ -31,7 +31,7 @@ from dethpc.master.http.wire.base import JOB_STATES, names_of_states, paged
 from dethpc.master.http.wire.cluster import QueueStats
 from dethpc.master.http.wire.experiment import JobSummary
 from dethpc.master.installation import Installation
-from dethpc.master.runs.cluster_view import ClusterView
+from dethpc.master.watching.cluster_view import ClusterView
 from dethpc.state.queries import queue as stored
 from dethpc.state.queries.queue import Job
 

@@ -13,13 +13,13 @@ from fastapi.responses import StreamingResponse
 
 from dethpc.config.patterns import Pattern
 from dethpc.errors import Refused
+from dethpc.master.files import logs
+from dethpc.master.files.log_follower import Follower
+from dethpc.master.files.logs import Filter, Line, Source
 from dethpc.master.http.routes import streams
 from dethpc.master.http.wire.base import seconds
 from dethpc.master.http.wire.log import LogEntry, LogFields
 from dethpc.master.installation import Installation
-from dethpc.master.runs import logs
-from dethpc.master.runs.log_follower import Follower
-from dethpc.master.runs.logs import Filter, Line, Source
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 

@@ -19,7 +19,7 @@ from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire import master as wire
 from dethpc.master.http.wire.base import time
 from dethpc.master.http.wire.log import MasterLogAnswer, MasterLogEntry
-from dethpc.master.runs.elsewhere import Elsewhere
+from dethpc.master.watching.foreign_runs import Elsewhere
 
 router = new_router(tags=["master"])
 

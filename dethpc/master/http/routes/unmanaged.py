@@ -42,7 +42,7 @@ from dethpc.master.http.wire import unmanaged as wire
 from dethpc.master.http.wire.checkpoint import storage_id
 from dethpc.master.http.wire.experiment import CreateRequest, ExperimentAnswer
 from dethpc.master.http.wire.trial import Trial
-from dethpc.master.runs.beside import Beside
+from dethpc.master.watching.worker_reports import Beside
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 

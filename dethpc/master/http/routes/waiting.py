@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dethpc.master.http.routes.access import Owner, TheStore, TheWaits
 from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire.waiting import AllWaits, ExperimentWaits, Reason, TrialWaits
-from dethpc.master.runs.waiting import Group
+from dethpc.master.watching.wait_reasons import Group
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dethpc.master.files.logs import Line
 from dethpc.master.http.wire.base import Wire, time
-from dethpc.master.runs.logs import Line
 
 
 class LogEntry(Wire):

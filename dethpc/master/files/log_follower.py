@@ -1,0 +1,72 @@
+"""Following a trial's logs: what was written since the last look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+
+from dethpc.domain.ids import AttemptId
+from dethpc.master.files.logs import READ, Filter, Line, Source, bytes_each, oldest_first, pieces
+from dethpc.rundir.files import status
+from dethpc.rundir.lines import blocks
+
+Key = tuple[AttemptId, int]
+
+
+class Follower:
+    """Reads on where it stopped. ``look`` lists the sources again, so that later attempts and nodes are found."""
+
+    def __init__(self, look: Callable[[], Sequence[Sequence[Source]]], wanted: Filter) -> None:
+        self._look, self._wanted = look, wanted
+        self._offsets: dict[Key, int] = {}
+        self._latest: list[Source] = []  # of the last attempt
+        self.behind = False  # the last ``more`` left something unread
+
+    def history(self) -> Iterator[list[Line]]:
+        """What is there already, in order. To be read to its end before ``more`` is called."""
+        for attempt in self._look():
+            chosen = [source for source in attempt if self._wanted.of(source)]
+            most = bytes_each(chosen)
+            yield from pieces(oldest_first([self._go_on(source, None, most) for source in chosen]))
+
+    def more(self) -> list[Line]:
+        """What was written since, in order of time within an attempt; not all of it at once where it is much."""
+        self.behind = False
+        lines: list[Line] = []
+        attempts = self._look()
+        self._latest = [source for attempt in attempts[-1:] for source in attempt if self._wanted.of(source)]
+        for attempt in attempts:
+            chosen = [source for source in attempt if self._wanted.of(source)]
+            fresh = (line for source in chosen for line in self._go_on(source, READ, READ) if line is not None)
+            lines += sorted(fresh, key=lambda line: line.at)
+        return lines
+
+    def grown(self) -> bool:
+        """Whether a file of the last attempt that is known has more: a glance, where ``more`` lists all directories."""
+        for source in self._latest:
+            with suppress(FileNotFoundError):
+                if status(source.path).st_size > self._offsets.get(_key(source), 0):
+                    return True
+        return False
+
+    def _go_on(self, source: Source, limit: int | None, most: int) -> Iterator[Line | None]:
+        """``limit``: bytes to read; None: all that there is, but for what is no text for long."""
+        begin = self._offsets.get(_key(source), 0)
+        with suppress(FileNotFoundError):
+            if status(source.path).st_size <= begin:
+                return
+        since = begin
+        sieve = source.sieve(self._wanted)
+        for offset, block in blocks(source.path, begin, most=most):
+            end = self._offsets[_key(source)] = offset + len(block)
+            since = end if block else since
+            yield from source.judged(sieve.lines(block), self._wanted, offset)
+            yield None
+            if end - (since if limit is None else begin) >= (limit or READ):
+                self.behind = True
+                return
+
+
+def _key(source: Source) -> Key:
+    """What tells a log from others; its file may be folded meanwhile, and has another path then."""
+    return source.attempt, source.rank

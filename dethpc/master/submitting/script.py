@@ -1,0 +1,110 @@
+"""The sbatch script of a run, from its configuration, its pool and its shape on the cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from dethpc.config.experiment import ExperimentConfig
+from dethpc.config.site import PoolConfig, SiteConfig
+from dethpc.containers import Wrapped
+from dethpc.domain import memory
+from dethpc.domain.entrypoint import batch_script
+from dethpc.errors import SubmitDeferred
+from dethpc.master.submitting.trial_shape import Shape, asked_of, cores_of_task, pool_of
+from dethpc.scheduler.slurm.options import CPUS, MEMORY, TASKS
+from dethpc.scheduler.slurm.script import Resources, ScriptInput, check_pools, render
+
+
+class JobScript:
+    """Knows the site. ``use_srun``: the script starts its processes through Slurm."""
+
+    def __init__(self, site: SiteConfig, harness: Path, *, use_srun: bool) -> None:
+        """Raises SubmitDeferred, as ``text``."""
+        self._site, self._harness, self._use_srun = site, harness, use_srun
+        self._templates()
+
+    def text(
+        self,
+        run_dir: Path,
+        name: str,
+        config: ExperimentConfig,
+        found: Shape,
+        left_out: Sequence[str] = (),
+        *,
+        comment: str = "",
+        environment: Path | None = None,
+        nice: int | None = None,
+        self_requeue: bool = False,
+        checkpoint: float = 0.0,
+        wrapped: Wrapped | None = None,
+    ) -> str:
+        """``wrapped``: what each task starts in a container; None: the harness on the node as it is.
+
+        Raises SubmitDeferred where the site's templates are not there: no job is to lose unnoticed what they add."""
+        pool = pool_of(self._site, config.resources.resource_pool)
+        slurm = config.slurm
+        check_pools(pool.sbatch_args, config.resources.resource_pool)
+        resources = replace(
+            asked_resources(pool, config, found),
+            partition=pool.partition,
+            qos=pool.qos,
+            account=pool.account,
+            constraint=pool.constraint,
+            reservation=pool.reservation,
+            exclude=",".join(left_out) or None,
+            time=pool.time_limit_seconds,
+            time_min=pool.time_min_seconds,
+            nice=nice,
+            checkpoint=checkpoint,
+        )
+        return render(
+            ScriptInput(
+                job_name=name,
+                comment=comment,
+                run_dir=run_dir,
+                harness=str(self._harness),
+                python=pool.python,
+                resources=resources,
+                sbatch_args=[*pool.sbatch_args, *(slurm.sbatch_args or [])],
+                prologue=pool.prologue,
+                environment=environment,
+                setup=config.environment.shell_lines(),
+                use_srun=self._use_srun,
+                self_requeue=self_requeue,
+                wrapped=wrapped,
+                follow_within=None if self_requeue else pool.min_job_seconds,
+            ),
+            self._templates(),
+        )
+
+    def _templates(self) -> list[Path]:
+        if self._site.templates is None:
+            return []
+        try:
+            os.scandir(self._site.templates).close()
+        except OSError as error:
+            raise SubmitDeferred(f"templates of the site configuration: {error.filename}: {error.strerror}") from None
+        return [Path(self._site.templates)]
+
+
+def asked_resources(pool: PoolConfig, config: ExperimentConfig, found: Shape) -> Resources:
+    """Nodes, tasks, cores, GPUs and memory, but for those that options of sbatch ask for: their own lines say it. An sbatch script
+    gets what sbatch gives it, so of what it leaves open only the site's own defaults are asked for."""
+    slurm, slots = config.slurm, max(1, found.slots_per_node)
+    asked = asked_of([*pool.sbatch_args, *(slurm.sbatch_args or [])])
+    script = batch_script(config.entrypoint) is not None
+    cores = cores_of_task(pool, found, slurm)
+    cores_asked = bool(asked.names & CPUS) or (script and not pool.cpus_per_slot and (asked.sized or cores == 1))
+    gpus = found.slot_type != "cpu" and found.slots_per_node and not pool.whole_nodes and not asked.asks_gpus
+    own_gpus = gpus and not (script and asked.whole_nodes)
+    return Resources(
+        nodes=None if asked.nodes is not None or found.open else found.nodes,
+        ntasks_per_node=None if asked.names & TASKS else slurm.ntasks_per_node,
+        cpus_per_task=None if cores_asked else cores,
+        gres=pool.gres_of(slots, slurm.gpu_type) if own_gpus else None,
+        exclusive=pool.whole_nodes and not asked.whole_nodes,
+        mem=None if asked.names & MEMORY else pool.mem_per_slot and memory.times(pool.mem_per_slot, slots),
+    )

@@ -1,0 +1,198 @@
+"""Runs that are wanted become jobs, each once.
+
+Before a job is handed over, its run directory says so. Where the scheduler's answer is lost, the run is unclear until the claim or
+the scheduler shows its job, or until the time is over in which the job may still appear and a second look finds none. The jobs of
+all unclear runs are looked up together, when the scheduler is asked anyway.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from dethpc.domain.facts import Run
+from dethpc.domain.states import Intent, RunState
+from dethpc.engine import events
+from dethpc.errors import SchedulerUnavailable, SubmitRejected, SubmitUncertain
+from dethpc.master.durable.lease import Lease
+from dethpc.master.durable.ledger import Ledger
+from dethpc.master.submitting import directory_check
+from dethpc.master.submitting.hand_over import SUBMITTING, Answer, Batch, HandOver
+from dethpc.master.submitting.holds import Hold, Holds, job_of, taken_before
+from dethpc.master.submitting.needs import Needs
+from dethpc.master.watching.live_runs import Cadence, LiveRun, LiveRuns
+from dethpc.master.watching.trouble import LONGEST_REST, TRIES_OF_A_DISK, Trouble, everybodys
+from dethpc.rundir.claim import claimed_by
+from dethpc.rundir.files import read_json
+from dethpc.rundir.filesystem import FULL
+from dethpc.rundir.home import Home
+from dethpc.state import SqlStore
+
+log = logging.getLogger(__name__)
+
+SUBMIT_AT_ONCE = 100
+"""Submissions in a row, before anything else is looked at."""
+
+TRIES_TO_WRITE = 5
+"""How many failures to write its run directory a trial may have before it is given up, unless the file system is to blame:
+then as many as all that files are needed for."""
+
+OnRefused = Callable[[Run, str], None]
+"""Hears that the scheduler does not take the job of a run at present, and why; on the reconciler's thread."""
+
+
+class Submitter:
+    """Chooses which runs are handed over, and takes in what the scheduler said to each."""
+
+    def __init__(
+        self,
+        runs: LiveRuns,
+        cadence: Cadence,
+        ledger: Ledger,
+        store: SqlStore,
+        home: Home,
+        lease: Lease,
+        hand_over: HandOver,
+        holds: Holds,
+        on_refused: OnRefused,
+        trouble: Trouble,
+        needs: Needs,
+    ) -> None:
+        self._runs, self._cadence, self._ledger, self._store = runs, cadence, ledger, store
+        self._home, self._lease, self._hand_over = home, lease, hand_over
+        self._holds, self._on_refused, self._trouble, self._needs = holds, on_refused, trouble, needs
+
+    def submit(self) -> None:
+        """Hand the next wanted runs to the scheduler. Raises LeaseHeld."""
+        batch = Batch()
+        fresh = self._fresh(batch) if self._cadence.may_submit() else []
+        if fresh:
+            self._hand_over.submit(fresh, batch)
+        given_up = [answer for live, error in batch.unwritable for answer in self._cannot_write(live, error)]
+        for committed in [self._ledger.post(answer) for answer in [*batch.answers, *given_up]]:
+            committed.result()
+        self._runs.take_in()
+        self._take_refusals(batch)
+        if isinstance(batch.stopped_by, SchedulerUnavailable):
+            self._cadence.unanswered(batch.stopped_by)
+        elif isinstance(batch.stopped_by, SubmitUncertain):
+            self._cadence.submission_unclear(batch.stopped_by)
+        elif fresh and not batch.unwritable:
+            self._cadence.submitted()
+        if batch.answers or batch.stopped_by is not None:
+            self._cadence.poll_soon()
+
+    def _take_refusals(self, batch: Batch) -> None:
+        """A refusal that meets what was taken before, and what the site has closed for a while, hold the experiment."""
+        taken = [self._runs.get(answer.run_id) for answer in batch.answers if isinstance(answer, events.Submitted)]
+        for live in filter(None, taken):
+            live.refusal = ""
+            self._holds.taken(live.run)
+        for live, error in batch.refused:
+            if isinstance(error, SubmitRejected) and not taken_before(live.run, self._ledger.state, self._store):
+                self._trouble.tell(live, f"the job was refused for good: {error}")
+                self._runs.do(events.SubmitFailed(live.run.id, str(error), time.time()))
+                continue
+            live.refused_at = time.monotonic()
+            self._runs.do(events.SubmitDeferred(live.run.id, str(error), time.time()))
+            if live.refusal != str(error):
+                live.refusal = str(error)
+                log.warning("run %s is submitted again later: %s", live.run.id, error)
+                self._on_refused(live.run, str(error))
+        for live in {job_of(live.run): live for live, _ in batch.refused if live.refusal}.values():
+            self._holds.refused(live.run, live.refusal)
+
+    def _fresh(self, batch: Batch) -> list[LiveRun]:
+        """The next runs that have no job and can have none; of what is held one, the longest not tried."""
+        fresh: list[LiveRun] = []
+        tries: dict[Hold, LiveRun] = {}
+        now = time.monotonic()
+        self._holds.keep({job_of(live.run) for live in self._runs.all() if live.run.state is RunState.SUBMITTING})
+        for live in self._runs.all():
+            if live.run.state is not RunState.SUBMITTING or time.monotonic() < live.rests_until.get(SUBMITTING, 0.0):
+                continue
+            if live.run.intent is Intent.GO and self._needs.waits(live):
+                continue
+            hold = self._holds.of(live.run)
+            if hold is not None and live.run.intent is Intent.GO:
+                held = tries.get(hold)
+                if now >= hold.next_try and (held is None or self._tried_at(live) < self._tried_at(held)):
+                    tries[hold] = live
+                continue
+            if self._may_be_tried(live, batch):
+                fresh.append(live)
+            if len(fresh) == SUBMIT_AT_ONCE:
+                break
+        return fresh + [live for live in tries.values() if self._may_be_tried(live, batch)]
+
+    def _tried_at(self, live: LiveRun) -> tuple[float, float]:
+        """When its job was last tried, and when it was itself."""
+        return self._holds.last_try(live.run), live.refused_at
+
+    def _may_be_tried(self, live: LiveRun, batch: Batch) -> bool:
+        try:
+            return self._needs_a_job(live)
+        except directory_check.Occupied as error:
+            self._runs.do(events.SubmitFailed(live.run.id, str(error), time.time()))
+            return False
+        except Exception as error:
+            if everybodys(error):
+                raise
+            batch.unwritable.append((live, error))
+            return False
+
+    def _needs_a_job(self, live: LiveRun) -> bool:
+        """False: it has a job, or may have one, or nobody wants it any more. Asks files alone.
+
+        Raises OSError; RunDirError, Occupied when another run's files are in its place.
+        """
+        run, state = live.run, self._ledger.state
+        run_dir = self._home.run(run.id)
+        held_by = claimed_by(run_dir)
+        if not live.earlier_submission_read:
+            directory_check.check(
+                run_dir, self._lease.cluster_id, run, state.tasks.get(run.task_id), state.trial_of(run)
+            )
+            earlier = read_json(run_dir.path / SUBMITTING)
+            live.unclear_since = float(earlier["at"]) if earlier is not None else None
+            live.handed_to = str((earlier or {}).get("scheduler") or "")
+            live.earlier_submission_read = True
+        if held_by is not None:
+            self._runs.do(events.Submitted(live.run.id, held_by, time.time(), live.handed_to))
+            return False
+        if live.unclear_since is not None:
+            self._cadence.poll_soon()
+            return False
+        if live.run.intent is not Intent.GO:
+            self._runs.do(events.AttemptEnded(live.run.id, -1, None, None, time.time()))
+            return False
+        return True
+
+    def _cannot_write(self, live: LiveRun, error: Exception) -> list[Answer]:
+        """A failing file system may recover, but a run that waits for it for ever helps nobody. For room it waits for ever.
+
+        What is wrong with one run's directory alone lets the others pass.
+        """
+        words = f"the run directory cannot be written: {error}"
+        log.warning("run %s: %s", live.run.id, words, exc_info=None if isinstance(error, OSError) else error)
+        unwanted, most, rest = live.run.intent is not Intent.GO, TRIES_TO_WRITE, self._cadence.pace.fastest_poll
+        tries = f"{TRIES_OF_A_DISK if isinstance(error, OSError) else TRIES_TO_WRITE} times in all"
+        if isinstance(error, OSError):
+            self._cadence.submit_later()
+            if not unwanted:
+                most, rest = TRIES_OF_A_DISK, min(LONGEST_REST, rest * 2 ** min(live.write_failures, 10))
+            if not unwanted and error.errno in FULL:
+                most, tries = live.write_failures + 2, "until there is room"
+                words = f"there is no room for the run directory: {self._home.run(live.run.id).path}: {error.strerror}"
+        live.rests_until[SUBMITTING] = time.monotonic() + rest
+        live.write_failures += 1
+        if live.write_failures < most and not (unwanted and not isinstance(error, OSError)):
+            if live.in_trouble(words):
+                self._trouble.tell(live, f"{words}; the master tries again, {tries}")
+                # The trial's log may lie on the same disk: its row says it as well.
+                return [] if unwanted else [events.SubmitDeferred(live.run.id, words, time.time())]
+            return []
+        if unwanted:
+            return [events.AttemptEnded(live.run.id, -1, None, None, time.time())]
+        return [events.SubmitFailed(live.run.id, words, time.time())]

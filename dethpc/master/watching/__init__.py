@@ -1,0 +1,1 @@
+"""Live runs: what their directories and the scheduler say, back to the rows."""

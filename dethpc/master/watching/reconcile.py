@@ -1,0 +1,196 @@
+"""Brings the world to what the rows want, and tells the engine what the world did.
+
+One thread goes round: submit wanted runs, pass on stops and kills, read run directories, and now and then ask the scheduler for
+all jobs at once. Everything it does may be done twice: a master that was killed at any point does the same again from its rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from dethpc.domain.ports import Scheduler
+from dethpc.domain.states import RunState
+from dethpc.engine import events
+from dethpc.engine.runs import next_deadline, overdue
+from dethpc.errors import LeaseHeld, ShuttingDown, StoreError, StoreUnavailable
+from dethpc.master.durable.lease import RENEW, Lease
+from dethpc.master.durable.ledger import Ledger
+from dethpc.master.submitting.arrays import Arrays
+from dethpc.master.submitting.hand_over import HandOver, Prepare
+from dethpc.master.submitting.holds import Holds
+from dethpc.master.submitting.job_reuse import ReusableJobs
+from dethpc.master.submitting.needs import Missing, Needs
+from dethpc.master.submitting.submit import OnRefused, Submitter
+from dethpc.master.watching.cluster_view import ClusterView
+from dethpc.master.watching.foreign_runs import Elsewhere
+from dethpc.master.watching.job_identity import Whose
+from dethpc.master.watching.journals import Journals
+from dethpc.master.watching.live_runs import Cadence, LiveRuns
+from dethpc.master.watching.poll import Poller
+from dethpc.master.watching.read import Reader
+from dethpc.master.watching.report_warnings import Warner
+from dethpc.master.watching.stop import Stopper
+from dethpc.master.watching.trouble import Trouble
+from dethpc.master.watching.unclear_submissions import UnclearSubmissions
+from dethpc.master.watching.worker_reports import Beside
+from dethpc.rundir.filesystem import unwritable
+from dethpc.rundir.home import Home
+from dethpc.state import SqlStore
+
+log = logging.getLogger(__name__)
+
+LONGEST_PAUSE = 30.0
+"""Seconds between two cycles when one after the other fails."""
+
+LAST_CYCLE = 1.0
+"""Seconds that the cycle in progress has when the master is stopped."""
+
+
+class Reconciler:
+    """``on_lease_lost`` is called when another master has taken over, after which this one does nothing more."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        store: SqlStore,
+        scheduler: Scheduler,
+        home: Home,
+        lease: Lease,
+        runs: LiveRuns,
+        cadence: Cadence,
+        view: ClusterView,
+        prepare: Prepare,
+        reusable: ReusableJobs,
+        holds: Holds,
+        on_refused: OnRefused,
+        missing: Missing,
+        warner: Warner,
+        beside: Beside,
+        on_lease_lost: Callable[[], None],
+        elsewhere: Elsewhere,
+    ) -> None:
+        self._ledger, self._lease, self._home, self._runs, self._cadence = ledger, lease, home, runs, cadence
+        self._reusable, self._warner, self._on_lease_lost = reusable, warner, on_lease_lost
+        self._trouble = trouble = Trouble(runs, cadence, ledger, home)
+        arrays = Arrays(home, lease.cluster_id)
+        whose, needs = Whose(home, lease.cluster_id, arrays), Needs(runs, home, trouble, on_refused, missing)
+        hand_over = HandOver(cadence, ledger, scheduler, lease, prepare, reusable, arrays, trouble, elsewhere)
+        self._submitter = Submitter(
+            runs, cadence, ledger, store, home, lease, hand_over, holds, on_refused, trouble, needs
+        )
+        self._stopper = Stopper(runs, cadence, scheduler, home, lease, whose)
+        journals = Journals(runs, ledger, store, home)
+        self._reader = Reader(runs, cadence, home, view, reusable, beside, journals)
+        unclear = UnclearSubmissions(runs, cadence, scheduler, lease, whose, trouble, elsewhere)
+        self._poller = Poller(
+            runs,
+            cadence,
+            ledger,
+            scheduler,
+            lease,
+            view,
+            self._reader,
+            journals,
+            unclear,
+            whose,
+            arrays,
+            trouble,
+            elsewhere,
+        )
+        self._stopping = False
+        self.unwritable = ""  # why nothing can be written at present, in words. Any thread may read it
+        self.pulse = runs.pulse
+        self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """End after this cycle. One that waits for the scheduler is left behind: the next master finds out what came of it."""
+        self._stopping = True
+        self._runs.changed.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=LAST_CYCLE)
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stopping:
+            self.pulse.beat()
+            try:
+                self.cycle()
+                failures, self.unwritable = 0, unwritable(self._home.root)
+            except LeaseHeld as error:
+                log.error("%s; this master stops", error)
+                self._on_lease_lost()
+                return
+            except StoreUnavailable:
+                failures += 1  # the store tells it
+            except Exception as error:
+                failures += 1
+                self.unwritable = _why_unwritable(error, self._home)
+                log.exception("a cycle failed; the next one tries again")
+            self.pulse.rest()
+            self._runs.changed.wait(self._pause(failures))
+            self._runs.changed.clear()
+
+    def _pause(self, failures: int) -> float:
+        """Seconds until the next cycle, unless something changes earlier."""
+        pause = self._cadence.pace.files if len(self._runs) else RENEW
+        deadline = next_deadline(self._ledger.state)
+        if deadline is not None:
+            pause = min(pause, max(0.05, deadline - time.time()))
+        return max(pause, min(LONGEST_PAUSE, failures * 2.0))
+
+    def cycle(self) -> None:
+        """One round. Raises LeaseHeld when another master has taken over, and what failed first, once all else is done."""
+        self._lease.renew()
+        self._runs.take_in()
+        failed: Exception | None = None
+        for part in (
+            self._submitter.submit,
+            self._look_at_runs,
+            self._warner.write,
+            self._stopper.cancel_killed,
+            self._reusable.release,
+            self._poller.poll_if_due,
+            self._poller.take_over,
+            self._tick,
+        ):
+            try:
+                part()
+            except (LeaseHeld, ShuttingDown):
+                raise
+            except Exception as error:
+                if failed is not None:
+                    log.error("one more part of the cycle failed", exc_info=error)
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def _look_at_runs(self) -> None:
+        for live in self._runs.all():
+            if live.run.state is not RunState.SUBMITTING:
+                self._trouble.contain(live, "telling it to end", self._stopper.pass_on_intent, live)
+                self._trouble.contain(live, "reading its directory", self._reader.look, live)
+        self._runs.take_in()
+
+    def _tick(self) -> None:
+        if overdue(self._ledger.state, time.time()):
+            self._ledger.do(events.Tick(time.time()))
+
+
+def _why_unwritable(error: Exception, home: Home) -> str:
+    """What a failed cycle says of the disk or the database, in a line; "" where it failed otherwise. A write to an open file does
+    not say which it is: it is in the home."""
+    if isinstance(error, StoreError):
+        return unwritable(home.root) or str(error).partition("\n")[0]
+    if isinstance(error, OSError):
+        return f"{error.filename or home.root}: {error.strerror}" if error.strerror else str(error)
+    return ""
