@@ -12,6 +12,8 @@ import pytest
 
 CACHE = Path.home() / ".cache" / "dethpc"
 NAME = "debian-bookworm-python3"
+PATIENCE = 3600.0
+"""Seconds: a minute on an idle machine."""
 
 
 def _mirror() -> str:
@@ -34,9 +36,14 @@ def debian_root() -> Path:
         part = CACHE / f"{NAME}.part"
         shutil.rmtree(part, ignore_errors=True)
         options = ["--variant=minbase", "--include=python3,ca-certificates"]
+        # What it mounts ends with its namespace, however it ends: a /proc left below the folder would be removed with it.
+        isolated = ["unshare", "--mount", "--pid", "--fork", "--kill-child", debootstrap]
         try:
             subprocess.run(
-                [debootstrap, *options, "bookworm", str(part), _mirror()], capture_output=True, check=True, timeout=500
+                [*isolated, *options, "bookworm", str(part), _mirror()],
+                capture_output=True,
+                check=True,
+                timeout=PATIENCE,
             )
         except (OSError, subprocess.SubprocessError) as error:
             pytest.skip(f"debootstrap makes no image here: {error}")
