@@ -19,6 +19,8 @@ from dethpc.errors import DethpcError
 CLUSTERS = f"slurm-test-{os.getpid()}-{secrets.token_hex(2)}-"
 """How the names of the folders begin where the tests of this process, and no others, start clusters."""
 
+FIXTURES = {"slurm", "slurm_private", "slurm_accounting", "slurm_of_both_priorities"}
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slurm: runs on a real Slurm that the test starts on this machine")
@@ -26,9 +28,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if {"slurm", "slurm_private", "slurm_accounting", "slurm_of_both_priorities"} & set(
-            getattr(item, "fixturenames", ())
-        ):
+        own_cluster = item.path.match("e2e/*_slurm.py")
+        if own_cluster or FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slurm)
 
 

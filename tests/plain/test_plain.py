@@ -107,6 +107,9 @@ class Both:
     trial: Ran
 
 
+pytestmark = pytest.mark.slurm
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     yield from private_cluster(SHAPE)
