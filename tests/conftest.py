@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import secrets
@@ -43,21 +44,49 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Rooms whose tests take long, quickest first; every other room comes before them.
 LATE = ("packaging", "cli", "master", "e2e", "state", "scheduler", "cluster")
 
+# Files that take minutes, the longest first: begun last, one of them would run alone at the end.
+LONG = (
+    "e2e/test_slurm.py",
+    "e2e/test_local.py",
+    "published/test_published.py",
+    "e2e/test_containers_slurm.py",
+    "e2e/test_signals_slurm.py",
+    "e2e/test_schedulers_slurm.py",
+    "e2e/test_lost_database.py",
+    "e2e/test_images_slurm.py",
+    "examples/test_digits_frameworks.py",
+    "cli/test_master.py",
+    "e2e/test_sbatch_slurm.py",
+    "e2e/test_trial_class_searches.py",
+    "e2e/test_stopping_slurm.py",
+    "e2e/test_verdicts_slurm.py",
+    "e2e/test_queue_slurm.py",
+    "e2e/test_arrays_slurm.py",
+    "cases/test_programs.py",
+    "pytorch/deepspeed/test_trainer.py",
+    "web/test_browser.py",
+    "simulator/test_world.py",
+    "cli/test_create.py",
+    "exec/test_venv.py",
+)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--everything", action="store_true", help="run in full what otherwise runs as a sample")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Quick tests fail first; the real Slurm comes last. What takes long is left to ``scripts/test everything``."""
+    """Quick tests fail first, then come files that take minutes. What takes longest is left to ``scripts/test everything``."""
     if not config.getoption("--everything"):
         deselected = [item for item in items if item.get_closest_marker("everything")]
         config.hook.pytest_deselected(items=deselected)
         items[:] = [item for item in items if not item.get_closest_marker("everything")]
 
-    def stage(item: pytest.Item) -> int:
-        room = item.path.relative_to(ROOT / "tests").parts[0] if item.path.is_relative_to(ROOT / "tests") else ""
-        return LATE.index(room) + 1 if room in LATE else 0
+    def stage(item: pytest.Item) -> tuple[int, int]:
+        path = item.path.relative_to(ROOT / "tests") if item.path.is_relative_to(ROOT / "tests") else item.path
+        if path.as_posix() in LONG:
+            return 1, LONG.index(path.as_posix())
+        return (2, LATE.index(path.parts[0])) if path.parts[0] in LATE else (0, 0)
 
     items.sort(key=stage)
 
@@ -111,6 +140,16 @@ def _no_users_state(_nothing_runs_on: None, tmp_path_factory: pytest.TempPathFac
         patch.setenv("DETHPC_HOME", str(home))
         for name in ("DET_MASTER", "DET_USER", "DET_PASS"):
             patch.delenv(name, raising=False)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _code_is_compiled_once() -> Iterator[None]:
+    """For the harness bundle, which every new home gets: 300 modules, 0.6 s of a processor."""
+    from dethpc.master.durable import harness
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(harness, "_bytecode", functools.cache(harness._bytecode))
         yield
 
 

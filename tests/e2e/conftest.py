@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,6 +20,7 @@ from typing import Any
 import pytest
 
 from dethpc.client import MasterFinder, Session
+from dethpc.master.durable import harness
 from tests import processes
 from tests.containers_root import debian_root
 from tests.unix_user import UnixUser, unix_user
@@ -178,6 +182,20 @@ class User:
         return self.det("experiment", "logs", str(experiment_id))
 
 
+@functools.cache
+def _bundle() -> Path:
+    """A harness bundle for new homes: each would make its own, with 0.6 s of a processor."""
+    return harness.build(Path(tempfile.mkdtemp(prefix="harness-of-tests-")))
+
+
+def make_home(user: User) -> None:
+    """As the first command would, but with the harness bundle of another home."""
+    folder = user.home / "harness"
+    folder.mkdir(mode=0o700, parents=True)
+    user.home.chmod(0o700)
+    shutil.copy2(_bundle(), folder)
+
+
 def make_user(tmp_path: Path, **env: str) -> User:
     folder, home = tmp_path / "work", tmp_path / "home"
     (folder / "context").mkdir(parents=True)
@@ -219,6 +237,7 @@ def take_down(user: User) -> None:
 def user(tmp_path: Path) -> Iterator[User]:
     """A user of this machine alone, without a Slurm."""
     user = make_user(tmp_path, DETHPC_SCHEDULER="local", DETHPC_LOCAL_SLOTS="4")
+    make_home(user)
     yield user
     take_down(user)
 

@@ -83,7 +83,7 @@ def lines(folder: Path, file: str) -> list[list[object]]:
 def test_trials_of_one_node_make_a_dataset_once_and_one_goes_on_inside_an_epoch(user: User, tmp_path: Path) -> None:
     folder = tmp_path / "ledgers"
     (folder / "here").mkdir(parents=True)
-    user.home.mkdir()
+    user.home.mkdir(exist_ok=True)
     (user.home / "site.yaml").write_text(f"data_layer: {{host_storage_path: {tmp_path}/node}}\n")
     user.write("context/train.py", TRIAL)
     experiment = user.create(

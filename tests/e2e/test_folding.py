@@ -29,7 +29,7 @@ def folded(user: User, *archives: str) -> bool:
 
 def test_an_ended_trial_leaves_at_most_four_files_and_all_of_it_is_served(user: User) -> None:
     """One trial that ran once, and one that was paused and went on twice, in three runs."""
-    user.home.mkdir(mode=0o700)
+    user.home.mkdir(mode=0o700, exist_ok=True)
     (user.home / "site.yaml").write_text("fold_after_hours: 0\n")
     once = user.create(hyperparameters={"lr": 0.1, "steps": 6})
     user.det("experiment", "wait", str(once))

@@ -125,7 +125,7 @@ def test_a_full_checkpoint_storage_costs_no_restart_and_training_resumes_when_th
 
 def test_lists_and_describe_say_that_the_master_cannot_write(user: User, tmp_path: Path) -> None:
     """What ended meanwhile is shown as running."""
-    user.home.mkdir()
+    user.home.mkdir(exist_ok=True)
     if subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=64m,mode=700", "tmpfs", str(user.home)], check=False
     ).returncode:

@@ -20,7 +20,7 @@ import yaml
 
 from dethpc.cli.master_job import job_name
 from dethpc.deploy.slurm_dev import Cluster
-from tests.e2e.conftest import SLEEPS, User, make_user, sleepers, take_down
+from tests.e2e.conftest import SLEEPS, User, make_home, make_user, sleepers, take_down
 from tests.unix_user import UnixUser
 from tests.waiting import LONG_ENOUGH, wait_until
 
@@ -88,7 +88,7 @@ def user_of(cluster: Cluster, tmp_path: Path, who: UnixUser | None = None, **sit
         ours = [name for name in user.env if name.startswith("STARTED_BY_TESTS")]
         kept = {name: user.env[name] for name in ("DETHPC_HOME", "DETHPC_SCHEDULER", *env, *ours)}
         user = User(user.folder, user.home, {**who.env, **kept}, who.python, who.become)
-    user.home.mkdir()
+    make_home(user)
     limits = {"fastest_poll": 0.5, "slowest_poll": 3}
     master = {
         "host": "127.0.0.1",

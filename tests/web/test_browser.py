@@ -123,7 +123,7 @@ def tab(user: User, chromium: Any) -> Iterator[Tab]:
     assert opened.trouble == []
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.everything)])
 def test_every_page_is_readable_for_everybody(user: User, chromium: Any, theme: str) -> None:
     """axe finds nothing: contrast, labels, roles, order of headings."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")

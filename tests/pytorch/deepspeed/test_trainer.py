@@ -104,9 +104,9 @@ class Cached(SmallTrial):
     ("kind", "settings"),
     [
         (SmallTrial, hparams(0)),
-        (SmallTrial, hparams(1)),
+        pytest.param(SmallTrial, hparams(1), marks=pytest.mark.everything),
         (SmallTrial, hparams(2)),
-        (SmallTrial, hparams(3)),
+        pytest.param(SmallTrial, hparams(3), marks=pytest.mark.everything),
         (SmallTrial, hparams(**OFFLOADED)),
         (Experts, hparams(2)),
         (Adversaries, hparams(0)),
