@@ -40,20 +40,19 @@ from dethpc.master.http.unix_socket import UnixListener
 from dethpc.master.idle import Idle
 from dethpc.master.installation import Installation
 from dethpc.master.listening import Listening, listen, reachable
+from dethpc.master.parts import Parts
 from dethpc.master.scheduler_settings import SchedulerSettings
 from dethpc.master.submitting.admission import Admission
-from dethpc.master.submitting.holds import Holds
 from dethpc.master.submitting.image_pulls import Images
-from dethpc.master.submitting.job_reuse import ReusableJobs
 from dethpc.master.submitting.prepare import JobBuilder
 from dethpc.master.submitting.script import JobScript
 from dethpc.master.watchdog import Watchdog
 from dethpc.master.watching.cluster_view import ClusterView
 from dethpc.master.watching.foreign_runs import Elsewhere
-from dethpc.master.watching.live_runs import Cadence, LiveRuns, Pace
+from dethpc.master.watching.live_runs import Pace
 from dethpc.master.watching.reconcile import Reconciler
-from dethpc.master.watching.report_warnings import Warner
 from dethpc.master.watching.wait_reasons import WaitExplainer
+from dethpc.master.watching.watch import Watch
 from dethpc.master.watching.worker_reports import Beside
 from dethpc.rundir.home import Home
 from dethpc.searcher.methods import build as build_searcher
@@ -81,24 +80,21 @@ class Daemon:
             self.store, build_searcher, rules, self.installation.bad_nodes, broken, self.changes.announce, loaded
         )
         self.ledger.listen(self.changes.append)
+        view = ClusterView(scheduler, pace.fastest_poll)
+        parts = Parts(home, site, self.store, self.ledger, scheduler, self.lease, view)
         elsewhere = Elsewhere.begin(scheduler, before, home, self.ledger.state)
-        view, cadence, harness = ClusterView(scheduler, pace.fastest_poll), Cadence(pace), build_harness(home.root)
+        harness = build_harness(home.root)
         script = JobScript(site, harness, use_srun=scheduler.kind == "slurm")
         admission = Admission(site, view, script, home.root)
-        images = Images(self.ledger, self.store, home, site, admission)
-        self.builder = JobBuilder(
-            home, site, self.ledger, self.store, view, admission, script, cluster_id, harness, images
-        )
-        holds, runs, records = Holds(pace), LiveRuns(self.ledger), Records(self.store, home, self.lease.check)
-        waits = WaitExplainer(self.ledger, admission, view, cadence, holds, home, elsewhere)
-        runs.listen(waits.on_run_changed)
-        short = {name: p.min_job_seconds for name, p in site.pools.items() if p.min_job_seconds is not None}
-        beside, unmanaged = Beside(self.ledger, home, self.store), Unmanaged(self.ledger, home, self.store)
-        prepare, reusable, warner = self.builder.prepare, ReusableJobs(home, short), Warner(self.ledger, home)
-        reconciling = partial(Reconciler, self.ledger, self.store, scheduler, home, self.lease, elsewhere=elsewhere)
-        self._reconciler = reconciling(
-            runs, cadence, view, prepare, reusable, holds, waits.on_refused, images.missing, warner, beside, self.stop
-        )
+        images = Images(parts, admission)
+        self.builder = JobBuilder(parts, admission, script, harness, images)
+        watch = Watch.begin(parts, pace, elsewhere)
+        records = Records(self.store, home, self.lease.check)
+        waits = WaitExplainer(parts, watch, admission)
+        watch.runs.listen(waits.on_run_changed)
+        beside = Beside(self.ledger, home, self.store)
+        unmanaged = Unmanaged(self.ledger, home, self.store)
+        self._reconciler = Reconciler(parts, watch, self.builder, beside, waits.on_refused, self.stop)
         self.folding = Folding(self.store, home, self.lease.check, self._live_runs, site.fold_after_hours)
         control = Control(self.ledger, self.store, admission, home)
         place = admission.pool_for_files
@@ -120,7 +116,7 @@ class Daemon:
             elsewhere=elsewhere,
             waits=waits,
             images=images,
-            doorbell=Doorbell(self.ledger, self.store, runs),
+            doorbell=Doorbell(self.ledger, self.store, watch.runs),
             commits=Commits(self.ledger),
         )
 

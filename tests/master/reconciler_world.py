@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 
 from dethpc.config.experiment import ExperimentConfig
+from dethpc.config.site import SiteConfig
 from dethpc.domain.facts import Attempt, Checkpoint, Row, Run, Trial
 from dethpc.domain.ids import job_name
 from dethpc.domain.ports import JobRecord, JobRequest, Scheduler
@@ -21,14 +22,13 @@ from dethpc.engine.pools import Rules
 from dethpc.errors import SubmitRejected
 from dethpc.master.durable.lease import Lease
 from dethpc.master.durable.ledger import Ledger
+from dethpc.master.parts import Parts
 from dethpc.master.scheduler_settings import SchedulerSettings
-from dethpc.master.submitting.holds import Holds
-from dethpc.master.submitting.job_reuse import ReusableJobs
 from dethpc.master.watching.cluster_view import ClusterView
 from dethpc.master.watching.foreign_runs import Elsewhere
-from dethpc.master.watching.live_runs import Cadence, LiveRuns, Pace
+from dethpc.master.watching.live_runs import Pace
 from dethpc.master.watching.reconcile import Reconciler
-from dethpc.master.watching.report_warnings import Warner
+from dethpc.master.watching.watch import Watch
 from dethpc.master.watching.worker_reports import Beside
 from dethpc.rundir.claim import claim
 from dethpc.rundir.files import read_json, write_json
@@ -80,38 +80,31 @@ class World:
 
     def start(self) -> Reconciler:
         """A reconciler that knows nothing but the rows, as after a start of the master."""
-        reusable = ReusableJobs(self.home, {})
-        self.holds, self.told = Holds(self.pace), list[tuple[str, str]]()
-        self.beside = Beside(self.ledger, self.home, self.store)
-        self.live, self.cadence = LiveRuns(self.ledger), Cadence(self.pace)
-        return Reconciler(
-            self.ledger,
-            self.store,
-            self.scheduler,
-            self.home,
-            self.lease,
-            self.live,
-            self.cadence,
-            ClusterView(self.scheduler),
-            self._prepare,
-            reusable,
-            self.holds,
-            lambda run, why: self.told.append((run.id, why)),
-            lambda run: self.needs.get(run.id, ""),
-            Warner(self.ledger, self.home),
-            self.beside,
-            lambda: None,
-            Elsewhere(self.scheduler, self.before, self.settings),
+        parts = Parts(
+            self.home, SiteConfig(), self.store, self.ledger, self.scheduler, self.lease, ClusterView(self.scheduler)
         )
+        watch = Watch.begin(parts, self.pace, Elsewhere(self.scheduler, self.before, self.settings))
+        self.holds, self.told = watch.holds, list[tuple[str, str]]()
+        self.live, self.cadence = watch.runs, watch.cadence
+        self.beside = Beside(self.ledger, self.home, self.store)
+        return Reconciler(parts, watch, self, self.beside, self._refused, lambda: None)
+
+    def _refused(self, run: Run, why: str) -> None:
+        self.told.append((run.id, why))
+
+    # --- the jobs of runs
+
+    def missing(self, run: Run) -> str:
+        return self.needs.get(run.id, "")
+
+    def prepare(self, runs: Sequence[Run]) -> Callable[[Run], JobRequest]:
+        return self._job
 
     def close(self) -> None:
         self._open.close()
 
     def _committed(self, rows: Sequence[Row]) -> None:
         self.ends.update({(row.run_id, row.number): row.end for row in rows if isinstance(row, Attempt)})
-
-    def _prepare(self, runs: Sequence[Run]) -> Callable[[Run], JobRequest]:
-        return self._job
 
     def _job(self, run: Run) -> JobRequest:
         self.prepared.append(run.id)

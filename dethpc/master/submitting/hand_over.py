@@ -13,17 +13,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from dethpc.domain.facts import Run
-from dethpc.domain.ports import JobRequest, Scheduler
+from dethpc.domain.ports import JobRequest
 from dethpc.engine import events
 from dethpc.errors import SchedulerUnavailable, SubmitDeferred, SubmitRejected, SubmitUncertain
-from dethpc.master.durable.lease import Lease
-from dethpc.master.durable.ledger import Ledger
-from dethpc.master.submitting.arrays import Arrays
+from dethpc.master.parts import Parts
 from dethpc.master.submitting.holds import job_of
 from dethpc.master.submitting.job_reuse import ReusableJobs
-from dethpc.master.watching.foreign_runs import Elsewhere
-from dethpc.master.watching.live_runs import Cadence, LiveRun
+from dethpc.master.watching.live_runs import LiveRun
 from dethpc.master.watching.trouble import Trouble, everybodys
+from dethpc.master.watching.watch import Watch
 from dethpc.rundir.files import sealed, write_json
 
 log = logging.getLogger(__name__)
@@ -79,21 +77,16 @@ class Batch:
 class HandOver:
     """``prepare`` makes run directories and returns the jobs to submit."""
 
-    def __init__(
-        self,
-        cadence: Cadence,
-        ledger: Ledger,
-        scheduler: Scheduler,
-        lease: Lease,
-        prepare: Prepare,
-        reusable: ReusableJobs,
-        arrays: Arrays,
-        trouble: Trouble,
-        elsewhere: Elsewhere,
-    ) -> None:
-        self._cadence, self._ledger, self._scheduler, self._lease = cadence, ledger, scheduler, lease
-        self._prepare, self._reusable, self._arrays, self._trouble = prepare, reusable, arrays, trouble
-        self._elsewhere = elsewhere
+    def __init__(self, parts: Parts, watch: Watch, prepare: Prepare, reusable: ReusableJobs, trouble: Trouble) -> None:
+        self._ledger = parts.ledger
+        self._scheduler = parts.scheduler
+        self._lease = parts.lease
+        self._cadence = watch.cadence
+        self._arrays = watch.arrays
+        self._elsewhere = watch.elsewhere
+        self._prepare = prepare
+        self._reusable = reusable
+        self._trouble = trouble
         self._alone_until: dict[int | str, float] = {}  # whose arrays were refused -> monotonic
 
     def submit(self, fresh: Sequence[LiveRun], batch: Batch) -> None:

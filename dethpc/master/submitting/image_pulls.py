@@ -17,7 +17,6 @@ from uuid import uuid4
 
 from dethpc.config.environment import SLOT_TYPES
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.config.site import SiteConfig
 from dethpc.containers import names
 from dethpc.domain.facts import Experiment, Run, Task, Trial
 from dethpc.domain.states import State, TaskKind
@@ -26,15 +25,13 @@ from dethpc.engine.changes import TrialChanges
 from dethpc.errors import ConfigError, NotFound, Refused, SchedulerUnavailable, SubmitRejected
 from dethpc.exec.images.cache import Cache, Entry
 from dethpc.insight.waiting import WAITS_FOR_IMAGE
-from dethpc.master.durable.ledger import Ledger
 from dethpc.master.files import garbage_runs
+from dethpc.master.parts import Parts
 from dethpc.master.submitting import run_container
 from dethpc.master.submitting.admission import Admission
 from dethpc.master.submitting.trial_shape import pool_of
 from dethpc.rundir.files import sealed, write_json
-from dethpc.rundir.home import Home
 from dethpc.state import queries
-from dethpc.state.store import SqlStore
 
 ORDER = "image.json"
 """The file in a run's directory that says what is to be pulled, with a password where it needs one (0600)."""
@@ -60,11 +57,14 @@ class Wanted:
 class Images:
     """``missing`` is for the reconciler's thread, all else for any."""
 
-    def __init__(self, ledger: Ledger, store: SqlStore, home: Home, site: SiteConfig, admission: Admission) -> None:
-        self._ledger, self._store, self._site, self._admission = ledger, store, site.images, admission
-        self._pools = site
-        self._who = f"{os.getuid()} {home.root}"
-        self.cache = Cache(Path(site.images.cache) if site.images.cache else home.root / "images")
+    def __init__(self, parts: Parts, admission: Admission) -> None:
+        self._ledger = parts.ledger
+        self._store = parts.store
+        self._site = parts.site.images
+        self._pools = parts.site
+        self._admission = admission
+        self._who = f"{os.getuid()} {parts.home.root}"
+        self.cache = Cache(Path(self._site.cache) if self._site.cache else parts.home.root / "images")
 
     # --- what a run needs
 

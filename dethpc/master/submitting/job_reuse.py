@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from dethpc.config.site import SiteConfig
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Run
 from dethpc.domain.log_policies import Noted
@@ -103,3 +104,8 @@ def _fits(done: Run, run: Run, state: ClusterState) -> bool:
     waiting = [state.job_of(other) for other in state.live.pending.get(run.pool, {}).values()]
     mine = key(state.job_of(run).entry, kind)
     return kind == "fair_share" or all(key(job.entry, kind) >= mine for job in waiting)
+
+
+def pools_of_short_jobs(site: SiteConfig) -> dict[str, float]:
+    """Pools whose jobs take several runs, and until how old, in seconds."""
+    return {name: pool.min_job_seconds for name, pool in site.pools.items() if pool.min_job_seconds is not None}

@@ -16,7 +16,6 @@ from typing import Any
 from dethpc import storage
 from dethpc.config.environment import without_registry_auth
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.config.site import SiteConfig
 from dethpc.domain.facts import Checkpoint, Experiment, Run, Trial
 from dethpc.domain.ids import job_name, plain_title
 from dethpc.domain.log_policies import Noted
@@ -27,23 +26,20 @@ from dethpc.engine.checkpoints import usable
 from dethpc.engine.search import NEW_WEIGHTS, copies_nothing
 from dethpc.errors import ConfigError, RunDirError, SubmitRejected
 from dethpc.master.durable import at_rest
-from dethpc.master.durable.ledger import Ledger
 from dethpc.master.files import garbage_runs
 from dethpc.master.http.auth import mint_run_token
 from dethpc.master.http.codes import digest
+from dethpc.master.parts import Parts
 from dethpc.master.submitting import job_environment, run_container
 from dethpc.master.submitting.admission import Admission
 from dethpc.master.submitting.image_pulls import ORDER, Images
 from dethpc.master.submitting.script import JobScript
 from dethpc.master.submitting.trial_shape import Shape, pool_of
 from dethpc.master.watching import trouble
-from dethpc.master.watching.cluster_view import ClusterView
 from dethpc.rundir.files import read_json, sealed, write_json
-from dethpc.rundir.home import Home
 from dethpc.rundir.spec import Spec
 from dethpc.scheduler.slurm import arrays
 from dethpc.state import queries
-from dethpc.state.store import SqlStore
 
 MOST_CHECKPOINTS = 50
 """How many of a trial's checkpoints a run is told of: with so many missing its storage is."""
@@ -54,23 +50,22 @@ _NAMES_NODES = re.compile(r"(?:^|\s)(?:-[wxF]|--(?:nodelist|nodefile|exclude)\b)
 class JobBuilder:
     """Knows the site. ``prepare`` may be called again for the same run: it writes the same directory."""
 
-    def __init__(
-        self,
-        home: Home,
-        site: SiteConfig,
-        ledger: Ledger,
-        store: SqlStore,
-        view: ClusterView,
-        admission: Admission,
-        script: JobScript,
-        cluster_id: str,
-        harness: Path,
-        images: Images,
-    ) -> None:
-        self._home, self._site, self._ledger, self._store = home, site, ledger, store
-        self._view, self._admission, self._script = view, admission, script
-        self._cluster_id, self._harness, self._images = cluster_id, harness, images
+    def __init__(self, parts: Parts, admission: Admission, script: JobScript, harness: Path, images: Images) -> None:
+        self._home = parts.home
+        self._site = parts.site
+        self._ledger = parts.ledger
+        self._store = parts.store
+        self._view = parts.cluster
+        self._cluster_id = parts.cluster_id
+        self._admission = admission
+        self._script = script
+        self._harness = harness
+        self._images = images
         self._environment = job_environment.of_master()  # of experiments that have none of their own
+
+    def missing(self, run: Run) -> str:
+        """What the run waits for before it can be prepared, in words; "" for nothing. Raises SubmitRejected, OSError."""
+        return self._images.missing(run)
 
     # --- the run directory
 

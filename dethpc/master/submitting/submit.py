@@ -7,6 +7,7 @@ all unclear runs are looked up together, when the scheduler is asked anyway.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -15,19 +16,18 @@ from dethpc.domain.facts import Run
 from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
 from dethpc.errors import SchedulerUnavailable, SubmitRejected, SubmitUncertain
-from dethpc.master.durable.lease import Lease
-from dethpc.master.durable.ledger import Ledger
+from dethpc.insight.waiting import WAITS_FOR_IMAGE
+from dethpc.master.parts import Parts
 from dethpc.master.submitting import directory_check
 from dethpc.master.submitting.hand_over import SUBMITTING, Answer, Batch, HandOver
-from dethpc.master.submitting.holds import Hold, Holds, job_of, taken_before
-from dethpc.master.submitting.needs import Needs
-from dethpc.master.watching.live_runs import Cadence, LiveRun, LiveRuns
+from dethpc.master.submitting.holds import Hold, job_of, taken_before
+from dethpc.master.watching.live_runs import LiveRun, LiveRuns
 from dethpc.master.watching.trouble import LONGEST_REST, TRIES_OF_A_DISK, Trouble, everybodys
+from dethpc.master.watching.watch import Watch
 from dethpc.rundir.claim import claimed_by
 from dethpc.rundir.files import read_json
 from dethpc.rundir.filesystem import FULL
 from dethpc.rundir.home import Home
-from dethpc.state import SqlStore
 
 log = logging.getLogger(__name__)
 
@@ -38,30 +38,71 @@ TRIES_TO_WRITE = 5
 """How many failures to write its run directory a trial may have before it is given up, unless the file system is to blame:
 then as many as all that files are needed for."""
 
+NEEDS = "what it needs"
+LOOK_AGAIN = 1.0
+"""Seconds between two looks whether what a run needs is there."""
+
+Missing = Callable[[Run], str]
+"""What a run waits for before it can be prepared, in words; "" for nothing. Raises SubmitRejected where that will never be there,
+OSError."""
+
 OnRefused = Callable[[Run, str], None]
 """Hears that the scheduler does not take the job of a run at present, and why; on the reconciler's thread."""
+
+
+class Needs:
+    """What a run needs before it can be prepared, and waits for without a job: its image."""
+
+    def __init__(
+        self, runs: LiveRuns, home: Home, trouble: Trouble, tell: Callable[[Run, str], None], missing: Missing
+    ) -> None:
+        self._runs = runs
+        self._home = home
+        self._trouble = trouble
+        self._tell = tell
+        self._missing = missing
+
+    def waits(self, live: LiveRun) -> bool:
+        """Whether something is not there yet. The run's row and its trial's log say so, and it lets others pass."""
+        if time.monotonic() < live.rests_until.get(NEEDS, 0.0):
+            return True
+        try:
+            why = self._missing(live.run)
+        except SubmitRejected as error:
+            self._trouble.tell(live, str(error))
+            self._runs.do(events.SubmitFailed(live.run.id, str(error), time.time()))
+            return True
+        except OSError as error:
+            why = f"{WAITS_FOR_IMAGE}that cannot be looked for: {error}"
+        if not why:
+            return False
+        live.rests_until[NEEDS] = time.monotonic() + LOOK_AGAIN
+        if live.refusal != why:
+            live.refusal = why
+            self._runs.do(events.SubmitDeferred(live.run.id, why, time.time()))
+            with contextlib.suppress(OSError):  # its log lies there, and nothing else yet
+                self._home.run(live.run.id).make()
+            self._tell(live.run, why)
+        return True
 
 
 class Submitter:
     """Chooses which runs are handed over, and takes in what the scheduler said to each."""
 
     def __init__(
-        self,
-        runs: LiveRuns,
-        cadence: Cadence,
-        ledger: Ledger,
-        store: SqlStore,
-        home: Home,
-        lease: Lease,
-        hand_over: HandOver,
-        holds: Holds,
-        on_refused: OnRefused,
-        trouble: Trouble,
-        needs: Needs,
+        self, parts: Parts, watch: Watch, hand_over: HandOver, trouble: Trouble, missing: Missing, on_refused: OnRefused
     ) -> None:
-        self._runs, self._cadence, self._ledger, self._store = runs, cadence, ledger, store
-        self._home, self._lease, self._hand_over = home, lease, hand_over
-        self._holds, self._on_refused, self._trouble, self._needs = holds, on_refused, trouble, needs
+        self._ledger = parts.ledger
+        self._store = parts.store
+        self._home = parts.home
+        self._cluster_id = parts.cluster_id
+        self._runs = watch.runs
+        self._cadence = watch.cadence
+        self._holds = watch.holds
+        self._hand_over = hand_over
+        self._trouble = trouble
+        self._needs = Needs(watch.runs, parts.home, trouble, on_refused, missing)
+        self._on_refused = on_refused
 
     def submit(self) -> None:
         """Hand the next wanted runs to the scheduler. Raises LeaseHeld."""
@@ -151,9 +192,7 @@ class Submitter:
         run_dir = self._home.run(run.id)
         held_by = claimed_by(run_dir)
         if not live.earlier_submission_read:
-            directory_check.check(
-                run_dir, self._lease.cluster_id, run, state.tasks.get(run.task_id), state.trial_of(run)
-            )
+            directory_check.check(run_dir, self._cluster_id, run, state.tasks.get(run.task_id), state.trial_of(run))
             earlier = read_json(run_dir.path / SUBMITTING)
             live.unclear_since = float(earlier["at"]) if earlier is not None else None
             live.handed_to = str((earlier or {}).get("scheduler") or "")

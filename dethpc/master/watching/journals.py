@@ -13,14 +13,13 @@ from dethpc.domain.facts import Run
 from dethpc.domain.reports import Report, ReportKind, fault
 from dethpc.engine import events
 from dethpc.errors import NotFound
-from dethpc.master.durable.ledger import Ledger
+from dethpc.master.parts import Parts
 from dethpc.master.watching.foreign_checkpoints import told_others
 from dethpc.master.watching.live_runs import LiveRun, LiveRuns
 from dethpc.master.watching.trouble import tell
-from dethpc.rundir.home import Home
 from dethpc.rundir.journal import A_LOOK, RemainsReader
 from dethpc.rundir.journal import read as read_live
-from dethpc.state import SqlStore, queries
+from dethpc.state import queries
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +27,11 @@ log = logging.getLogger(__name__)
 class Journals:
     """Tells the engine what they say. For the reconciler's thread."""
 
-    def __init__(self, runs: LiveRuns, ledger: Ledger, store: SqlStore, home: Home) -> None:
-        self._runs, self._ledger, self._store, self._home = runs, ledger, store, home
+    def __init__(self, parts: Parts, runs: LiveRuns) -> None:
+        self._ledger = parts.ledger
+        self._store = parts.store
+        self._home = parts.home
+        self._runs = runs
 
     def read(self, live: LiveRun) -> bool:
         """Apply the new events of the run's live attempt. Returns whether there were any. Raises OSError."""

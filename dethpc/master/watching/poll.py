@@ -6,28 +6,24 @@ A poll costs the same few requests whatever the number of runs.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
 from dethpc.domain.facts import Experiment, Row, Run
 from dethpc.domain.ids import job_number
-from dethpc.domain.ports import LEFT_ITS_ARRAY, JobRecord, JobState, NodeInfo, Scheduler
+from dethpc.domain.ports import LEFT_ITS_ARRAY, JobRecord, JobState, NodeInfo
 from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
 from dethpc.engine.nice import PendingJob
 from dethpc.errors import SchedulerUnavailable
-from dethpc.master.durable.lease import Lease
-from dethpc.master.durable.ledger import Ledger
-from dethpc.master.submitting.arrays import Arrays
-from dethpc.master.watching.cluster_view import ClusterView
-from dethpc.master.watching.foreign_runs import Elsewhere
+from dethpc.master.parts import Parts
 from dethpc.master.watching.job_identity import Whose
 from dethpc.master.watching.journals import Journals
-from dethpc.master.watching.live_runs import Cadence, Leftover, LiveRun, LiveRuns
+from dethpc.master.watching.live_runs import Leftover, LiveRun
 from dethpc.master.watching.read import Reader
 from dethpc.master.watching.trouble import Trouble
-from dethpc.master.watching.unclear_submissions import UnclearSubmissions
+from dethpc.master.watching.watch import Watch
 
 CLOCKS = 2.0
 """Seconds by which the clocks of a node and of the scheduler may differ, and no time of day is earlier than another."""
@@ -49,32 +45,103 @@ WATCH_LOST = 900.0
 """Seconds in which the job of a run that was given up may be listed again, and is cancelled then."""
 
 
+class UnclearSubmissions:
+    """Submissions whose answer was lost: the jobs of all such runs are looked up together, at a poll.
+
+    A run is unclear until its claim or the scheduler shows its job, or until no job of it can appear any more.
+    """
+
+    def __init__(self, parts: Parts, watch: Watch, whose: Whose, trouble: Trouble) -> None:
+        self._scheduler = parts.scheduler
+        self._lease = parts.lease
+        self._runs = watch.runs
+        self._cadence = watch.cadence
+        self._elsewhere = watch.elsewhere
+        self._whose = whose
+        self._trouble = trouble
+
+    def look_up(self, listed: Mapping[str, JobRecord]) -> None:
+        """Settle unclear submissions: by what the scheduler has just listed, and where that is not enough by one question for all.
+
+        Raises SchedulerUnavailable, LeaseHeld.
+        """
+        asked_at = time.time()
+        unclear = {live.run.id: live for live in self._unclear()}
+        if not unclear:
+            return
+        settle = self._scheduler.settle
+        for live in unclear.values():  # a clock that was set back must not make it wait
+            live.unclear_since = min(live.unclear_since or asked_at, asked_at)
+        jobs = self._by_run(listed.values(), unclear)
+        names: dict[str, list[str]] = {}
+        for run_id, live in unclear.items():
+            if run_id not in jobs and self._elsewhere.has(live):
+                continue  # it is not asked for here, where nobody knows of it
+            if run_id not in jobs and live.unclear_since is not None and asked_at - live.unclear_since >= settle:
+                self._trouble.contain(live, "reading its job's name", self._name, run_id, names)
+        if names:
+            found = self._scheduler.find(list(dict.fromkeys(name for some in names.values() for name in some)))
+            for run_id, records in self._by_run(found, names).items():
+                jobs.setdefault(run_id, []).extend(records)
+        surplus: list[str] = []
+        for run_id, records in jobs.items():
+            live = unclear[run_id]
+            self._trouble.contain(live, "looking its job up", self._adopt, live.run, records, surplus)
+        for run_id in names:
+            if run_id not in jobs:  # the first look was that of the listing
+                unclear[run_id].unclear_since = None
+        if surplus:
+            self._lease.check()
+            self._scheduler.cancel(surplus)
+        self._cadence.poll_soon()
+
+    def _by_run(self, records: Iterable[JobRecord], runs: Container[str]) -> dict[str, list[JobRecord]]:
+        found: dict[str, list[JobRecord]] = {}
+        for record in records:
+            if (run_id := self._whose.submitted_for(record)) in runs:
+                found.setdefault(run_id, []).append(record)
+        return found
+
+    def _name(self, run_id: str, names: dict[str, list[str]]) -> None:
+        names[run_id] = self._whose.names(run_id)
+
+    def _unclear(self) -> list[LiveRun]:
+        return [
+            live
+            for live in self._runs.all()
+            if live.run.state is RunState.SUBMITTING and live.unclear_since is not None
+        ]
+
+    def _adopt(self, run: Run, found: list[JobRecord], surplus: list[str]) -> None:
+        """A job of this run exists although nobody wrote down its id. The claim lets one of several train; the others that wait
+        are ``surplus``."""
+        live = [record for record in found if record.state.live] or found[-1:]
+        live.sort(key=lambda record: record.state is JobState.PENDING)  # one that runs may be about to claim it
+        self._runs.do(events.Submitted(run.id, live[0].job_id, time.time(), self._elsewhere.here()))
+        surplus += [record.job_id for record in live[1:] if record.state is JobState.PENDING]
+
+
 class Poller:
     def __init__(
-        self,
-        runs: LiveRuns,
-        cadence: Cadence,
-        ledger: Ledger,
-        scheduler: Scheduler,
-        lease: Lease,
-        view: ClusterView,
-        reader: Reader,
-        journals: Journals,
-        unclear: UnclearSubmissions,
-        whose: Whose,
-        arrays: Arrays,
-        trouble: Trouble,
-        elsewhere: Elsewhere,
+        self, parts: Parts, watch: Watch, reader: Reader, journals: Journals, whose: Whose, trouble: Trouble
     ) -> None:
-        self._runs, self._cadence, self._ledger = runs, cadence, ledger
-        self._scheduler, self._lease, self._view = scheduler, lease, view
-        self._reader, self._journals = reader, journals
-        self._unclear, self._whose, self._arrays, self._trouble = unclear, whose, arrays, trouble
-        self._elsewhere = elsewhere
-        self._order = {id: _place(experiment.row) for id, experiment in ledger.state.experiments.items()}
+        self._ledger = parts.ledger
+        self._scheduler = parts.scheduler
+        self._lease = parts.lease
+        self._view = parts.cluster
+        self._runs = watch.runs
+        self._cadence = watch.cadence
+        self._elsewhere = watch.elsewhere
+        self._arrays = watch.arrays
+        self._reader = reader
+        self._journals = journals
+        self._whose = whose
+        self._trouble = trouble
+        self._unclear = UnclearSubmissions(parts, watch, whose, trouble)
+        self._order = {id: _place(experiment.row) for id, experiment in parts.ledger.state.experiments.items()}
         self._reordered = False  # somebody has changed the order of the queue
         self._polled = False  # jobs may be left that only the scheduler knows of
-        ledger.listen(self._committed)
+        parts.ledger.listen(self._committed)
 
     def _committed(self, rows: Sequence[Row]) -> None:
         for row in rows:

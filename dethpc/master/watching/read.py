@@ -16,13 +16,14 @@ from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
 from dethpc.engine.ends import conclusive, ended_at
 from dethpc.errors import RunDirError, SchedulerUnavailable
+from dethpc.master.parts import Parts
 from dethpc.master.submitting.job_reuse import ReusableJobs
 from dethpc.master.watching import milestones
-from dethpc.master.watching.cluster_view import ClusterView
 from dethpc.master.watching.journals import Journals, size_of
-from dethpc.master.watching.live_runs import Cadence, Leftover, LiveRun, LiveRuns
+from dethpc.master.watching.live_runs import Leftover, LiveRun
 from dethpc.master.watching.milestones import Milestone
 from dethpc.master.watching.trouble import close, everybodys, tell, write
+from dethpc.master.watching.watch import Watch
 from dethpc.master.watching.worker_reports import Beside
 from dethpc.rundir.claim import claimed_by
 from dethpc.rundir.files import exists, open_regular
@@ -38,18 +39,14 @@ _LOG_TAIL = 4096  # bytes: a user's script may have written anything into the lo
 class Reader:
     """Tells the engine what run directories say."""
 
-    def __init__(
-        self,
-        runs: LiveRuns,
-        cadence: Cadence,
-        home: Home,
-        view: ClusterView,
-        reusable: ReusableJobs,
-        beside: Beside,
-        journals: Journals,
-    ) -> None:
-        self._runs, self._cadence, self._journals = runs, cadence, journals
-        self._home, self._view, self._reusable, self._beside = home, view, reusable, beside
+    def __init__(self, parts: Parts, watch: Watch, journals: Journals, reusable: ReusableJobs, beside: Beside) -> None:
+        self._home = parts.home
+        self._view = parts.cluster
+        self._runs = watch.runs
+        self._cadence = watch.cadence
+        self._journals = journals
+        self._reusable = reusable
+        self._beside = beside
 
     def look(self, live: LiveRun) -> None:
         """``read_run_dir``, if it is time for that."""

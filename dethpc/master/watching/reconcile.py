@@ -9,36 +9,30 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from dethpc.domain.ports import Scheduler
+from dethpc.domain.facts import Run
 from dethpc.domain.states import RunState
 from dethpc.engine import events
 from dethpc.engine.runs import next_deadline, overdue
 from dethpc.errors import LeaseHeld, ShuttingDown, StoreError, StoreUnavailable
-from dethpc.master.durable.lease import RENEW, Lease
-from dethpc.master.durable.ledger import Ledger
-from dethpc.master.submitting.arrays import Arrays
-from dethpc.master.submitting.hand_over import HandOver, Prepare
-from dethpc.master.submitting.holds import Holds
-from dethpc.master.submitting.job_reuse import ReusableJobs
-from dethpc.master.submitting.needs import Missing, Needs
+from dethpc.master.durable.lease import RENEW
+from dethpc.master.parts import Parts
+from dethpc.master.submitting.hand_over import HandOver, MakeJob
+from dethpc.master.submitting.job_reuse import ReusableJobs, pools_of_short_jobs
 from dethpc.master.submitting.submit import OnRefused, Submitter
-from dethpc.master.watching.cluster_view import ClusterView
-from dethpc.master.watching.foreign_runs import Elsewhere
 from dethpc.master.watching.job_identity import Whose
 from dethpc.master.watching.journals import Journals
-from dethpc.master.watching.live_runs import Cadence, LiveRuns
 from dethpc.master.watching.poll import Poller
 from dethpc.master.watching.read import Reader
 from dethpc.master.watching.report_warnings import Warner
 from dethpc.master.watching.stop import Stopper
 from dethpc.master.watching.trouble import Trouble
-from dethpc.master.watching.unclear_submissions import UnclearSubmissions
+from dethpc.master.watching.watch import Watch
 from dethpc.master.watching.worker_reports import Beside
 from dethpc.rundir.filesystem import unwritable
 from dethpc.rundir.home import Home
-from dethpc.state import SqlStore
 
 log = logging.getLogger(__name__)
 
@@ -49,60 +43,48 @@ LAST_CYCLE = 1.0
 """Seconds that the cycle in progress has when the master is stopped."""
 
 
+class Jobs(Protocol):
+    """Where the jobs of runs come from."""
+
+    def prepare(self, runs: Sequence[Run]) -> MakeJob:
+        """What writes the directory of each of these runs and returns its job. Raises StoreError."""
+
+    def missing(self, run: Run) -> str:
+        """What the run waits for before it can be prepared, in words; "" for nothing. Raises SubmitRejected where that will
+        never be there, OSError."""
+
+
 class Reconciler:
     """``on_lease_lost`` is called when another master has taken over, after which this one does nothing more."""
 
     def __init__(
         self,
-        ledger: Ledger,
-        store: SqlStore,
-        scheduler: Scheduler,
-        home: Home,
-        lease: Lease,
-        runs: LiveRuns,
-        cadence: Cadence,
-        view: ClusterView,
-        prepare: Prepare,
-        reusable: ReusableJobs,
-        holds: Holds,
-        on_refused: OnRefused,
-        missing: Missing,
-        warner: Warner,
+        parts: Parts,
+        watch: Watch,
+        jobs: Jobs,
         beside: Beside,
+        on_refused: OnRefused,
         on_lease_lost: Callable[[], None],
-        elsewhere: Elsewhere,
     ) -> None:
-        self._ledger, self._lease, self._home, self._runs, self._cadence = ledger, lease, home, runs, cadence
-        self._reusable, self._warner, self._on_lease_lost = reusable, warner, on_lease_lost
-        self._trouble = trouble = Trouble(runs, cadence, ledger, home)
-        arrays = Arrays(home, lease.cluster_id)
-        whose, needs = Whose(home, lease.cluster_id, arrays), Needs(runs, home, trouble, on_refused, missing)
-        hand_over = HandOver(cadence, ledger, scheduler, lease, prepare, reusable, arrays, trouble, elsewhere)
-        self._submitter = Submitter(
-            runs, cadence, ledger, store, home, lease, hand_over, holds, on_refused, trouble, needs
-        )
-        self._stopper = Stopper(runs, cadence, scheduler, home, lease, whose)
-        journals = Journals(runs, ledger, store, home)
-        self._reader = Reader(runs, cadence, home, view, reusable, beside, journals)
-        unclear = UnclearSubmissions(runs, cadence, scheduler, lease, whose, trouble, elsewhere)
-        self._poller = Poller(
-            runs,
-            cadence,
-            ledger,
-            scheduler,
-            lease,
-            view,
-            self._reader,
-            journals,
-            unclear,
-            whose,
-            arrays,
-            trouble,
-            elsewhere,
-        )
+        self._home = parts.home
+        self._ledger = parts.ledger
+        self._lease = parts.lease
+        self._runs = watch.runs
+        self._cadence = watch.cadence
+        self._on_lease_lost = on_lease_lost
+        self._reusable = ReusableJobs(parts.home, pools_of_short_jobs(parts.site))
+        self._warner = Warner(parts.ledger, parts.home)
+        self._trouble = Trouble(parts, watch)
+        whose = Whose(parts.home, parts.cluster_id, watch.arrays)
+        hand_over = HandOver(parts, watch, jobs.prepare, self._reusable, self._trouble)
+        self._submitter = Submitter(parts, watch, hand_over, self._trouble, jobs.missing, on_refused)
+        self._stopper = Stopper(parts, watch, whose)
+        journals = Journals(parts, watch.runs)
+        self._reader = Reader(parts, watch, journals, self._reusable, beside)
+        self._poller = Poller(parts, watch, self._reader, journals, whose, self._trouble)
         self._stopping = False
         self.unwritable = ""  # why nothing can be written at present, in words. Any thread may read it
-        self.pulse = runs.pulse
+        self.pulse = watch.runs.pulse
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
 
     def start(self) -> None:

@@ -5,26 +5,28 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from dethpc.domain.ports import JobRecord, JobState, Scheduler
+from dethpc.domain.ports import JobRecord, JobState
 from dethpc.domain.states import Intent
 from dethpc.domain.stopping import StopRequest
 from dethpc.errors import SchedulerUnavailable
-from dethpc.master.durable.lease import Lease
+from dethpc.master.parts import Parts
 from dethpc.master.watching.job_identity import Whose
-from dethpc.master.watching.live_runs import Cadence, LiveRun, LiveRuns
+from dethpc.master.watching.live_runs import LiveRun
+from dethpc.master.watching.watch import Watch
 from dethpc.rundir.files import create_once, write_json
-from dethpc.rundir.home import Home
 
 KILL_AGAIN = 10.0
 """Seconds after which a job that is still there is cancelled once more."""
 
 
 class Stopper:
-    def __init__(
-        self, runs: LiveRuns, cadence: Cadence, scheduler: Scheduler, home: Home, lease: Lease, whose: Whose
-    ) -> None:
-        self._runs, self._cadence, self._whose = runs, cadence, whose
-        self._scheduler, self._home, self._lease = scheduler, home, lease
+    def __init__(self, parts: Parts, watch: Watch, whose: Whose) -> None:
+        self._home = parts.home
+        self._scheduler = parts.scheduler
+        self._lease = parts.lease
+        self._runs = watch.runs
+        self._cadence = watch.cadence
+        self._whose = whose
 
     def pass_on_intent(self, live: LiveRun) -> None:
         """Write into the run's directory that it shall end, once for each attempt and intent. Raises OSError."""

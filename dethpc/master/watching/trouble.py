@@ -16,10 +16,11 @@ from dethpc.domain.end_report import EndReport, plain_text
 from dethpc.domain.facts import Run
 from dethpc.engine import events
 from dethpc.errors import LeaseHeld, SchedulerUnavailable, ShuttingDown, StoreError, UnfitRow
-from dethpc.master.durable.ledger import Ledger
 from dethpc.master.files import late_writes
+from dethpc.master.parts import Parts
 from dethpc.master.submitting.image_pulls import ORDER
-from dethpc.master.watching.live_runs import Cadence, Leftover, LiveRun, LiveRuns
+from dethpc.master.watching.live_runs import Leftover, LiveRun
+from dethpc.master.watching.watch import Watch
 from dethpc.rundir import logline
 from dethpc.rundir.files import open_to_append, write_json
 from dethpc.rundir.home import Home
@@ -73,8 +74,11 @@ def close(run_dir: RunDir) -> None:
 
 
 class Trouble:
-    def __init__(self, runs: LiveRuns, cadence: Cadence, ledger: Ledger, home: Home) -> None:
-        self._runs, self._cadence, self._ledger, self._home = runs, cadence, ledger, home
+    def __init__(self, parts: Parts, watch: Watch) -> None:
+        self._ledger = parts.ledger
+        self._home = parts.home
+        self._runs = watch.runs
+        self._cadence = watch.cadence
 
     def contain(self, live: LiveRun, doing: str, call: Callable[..., object], *arguments: Any) -> None:
         """``call(*arguments)``, unless it failed for this run a short while ago. ``doing`` says what it is about, for people.

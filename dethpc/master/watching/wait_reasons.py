@@ -18,16 +18,13 @@ from dethpc.engine.trials import AWAY
 from dethpc.errors import SchedulerUnavailable
 from dethpc.insight.reasons import in_scheduler
 from dethpc.insight.waiting import PoolView, WaitReason, for_first_trial, in_queue, refused, suspended
-from dethpc.master.durable.ledger import Ledger
+from dethpc.master.parts import Parts
 from dethpc.master.submitting.admission import Admission
-from dethpc.master.submitting.holds import Holds
-from dethpc.master.watching.cluster_view import ClusterView
-from dethpc.master.watching.foreign_runs import GIVE_UP, Elsewhere
-from dethpc.master.watching.live_runs import Cadence
+from dethpc.master.watching.foreign_runs import GIVE_UP
 from dethpc.master.watching.milestones import WAITS
+from dethpc.master.watching.watch import Watch
 from dethpc.rundir import logline
 from dethpc.rundir.files import open_to_append
-from dethpc.rundir.home import Home
 
 log = logging.getLogger(__name__)
 
@@ -55,18 +52,14 @@ class _Open:
 class WaitExplainer:
     """All methods may be called from any thread but the ledger's."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        admission: Admission,
-        view: ClusterView,
-        cadence: Cadence,
-        holds: Holds,
-        home: Home,
-        elsewhere: Elsewhere,
-    ) -> None:
-        self._ledger, self._admission, self._view, self._home = ledger, admission, view, home
-        self._cadence, self._holds, self._elsewhere = cadence, holds, elsewhere
+    def __init__(self, parts: Parts, watch: Watch, admission: Admission) -> None:
+        self._ledger = parts.ledger
+        self._view = parts.cluster
+        self._home = parts.home
+        self._cadence = watch.cadence
+        self._holds = watch.holds
+        self._elsewhere = watch.elsewhere
+        self._admission = admission
 
     # --- answers
 
