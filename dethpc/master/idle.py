@@ -9,12 +9,10 @@ from typing import Protocol
 
 from dethpc.domain.states import State, TaskKind
 from dethpc.errors import ShuttingDown
-from dethpc.master.durable.ledger import Ledger
 from dethpc.master.files.garbage_runs import names_of_spooled
+from dethpc.master.parts import Parts
 from dethpc.master.rounds import Rounds
-from dethpc.rundir.home import Home
 from dethpc.state import queries
-from dethpc.state.store import SqlStore
 
 log = logging.getLogger(__name__)
 
@@ -37,18 +35,15 @@ class Traffic(Protocol):
 class Idle:
     """``after``: the seconds without a request and without anything to do after which ``end`` is called; None: never."""
 
-    def __init__(
-        self,
-        after: float | None,
-        traffic: Traffic,
-        ledger: Ledger,
-        store: SqlStore,
-        home: Home,
-        end: Callable[[], None],
-    ) -> None:
-        self._after, self._traffic, self._ledger, self._store, self._home = after, traffic, ledger, store, home
+    def __init__(self, after: float | None, traffic: Traffic, parts: Parts, end: Callable[[], None]) -> None:
+        self._ledger = parts.ledger
+        self._store = parts.store
+        self._home = parts.home
+        self._after = after
+        self._traffic = traffic
         self._end = end
-        self._since, self._requests = time.monotonic(), -1
+        self._since = time.monotonic()
+        self._requests = -1
         trouble = "whether there is anything to do cannot be found out"
         self._rounds = Rounds("dethpc-idle", self.look, None if after is None else after / _LOOKS, trouble=trouble)
 

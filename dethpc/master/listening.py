@@ -118,6 +118,10 @@ def _listener(host: str, port: int) -> socket.socket:
     return listener
 
 
+def url_of(name: str, port: int, *, tls: bool) -> str:
+    return f"{'https' if tls else 'http'}://{f'[{name}]' if ':' in name else name}:{port}"
+
+
 def reachable(host: str) -> str:
     """The name under which other machines find a server that listens on ``host``: this machine's, where it is a name of that very
     address."""

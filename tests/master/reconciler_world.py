@@ -22,6 +22,7 @@ from dethpc.engine.pools import Rules
 from dethpc.errors import SubmitRejected
 from dethpc.master.durable.lease import Lease
 from dethpc.master.durable.ledger import Ledger
+from dethpc.master.installation import Installation
 from dethpc.master.parts import Parts
 from dethpc.master.scheduler_settings import SchedulerSettings
 from dethpc.master.watching.cluster_view import ClusterView
@@ -80,13 +81,12 @@ class World:
 
     def start(self) -> Reconciler:
         """A reconciler that knows nothing but the rows, as after a start of the master."""
-        parts = Parts(
-            self.home, SiteConfig(), self.store, self.ledger, self.scheduler, self.lease, ClusterView(self.scheduler)
-        )
+        installation = Installation(self.home, SiteConfig(), CLUSTER, "slurm")
+        parts = Parts(installation, self.store, self.ledger, self.scheduler, self.lease, ClusterView(self.scheduler))
         watch = Watch.begin(parts, self.pace, Elsewhere(self.scheduler, self.before, self.settings))
         self.holds, self.told = watch.holds, list[tuple[str, str]]()
         self.live, self.cadence = watch.runs, watch.cadence
-        self.beside = Beside(self.ledger, self.home, self.store)
+        self.beside = Beside(parts)
         return Reconciler(parts, watch, self, self.beside, self._refused, lambda: None)
 
     def _refused(self, run: Run, why: str) -> None:

@@ -38,7 +38,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
 def idle_of(served: Served, traffic: Traffic, ended: list[str]) -> Idle:
     daemon = served.daemon
     end = lambda: ended.append("end")  # noqa: E731
-    return Idle(HOUR, traffic, daemon.ledger, daemon.store, daemon.installation.home, end)
+    return Idle(HOUR, traffic, daemon.parts, end)
 
 
 def look(idle: Idle, clock: Clock, later: float) -> bool:

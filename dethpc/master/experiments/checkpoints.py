@@ -19,13 +19,12 @@ from dethpc.domain.trial_config import TrialConfig
 from dethpc.engine import events
 from dethpc.engine.garbage import without
 from dethpc.errors import CheckpointNotFound, CheckpointNotOwned, MasterError, Refused
-from dethpc.master.durable.ledger import Ledger
 from dethpc.master.experiments.claims import Claims
 from dethpc.master.experiments.needed import needed_by_models, needed_by_rendered
 from dethpc.master.experiments.policy import Policies
+from dethpc.master.parts import Parts
 from dethpc.rundir.home import Home
 from dethpc.state import queries
-from dethpc.state.store import SqlStore
 from dethpc.storage import CheckpointStore
 from dethpc.storage.ownership import Claim
 
@@ -34,10 +33,13 @@ class Checkpoints:
     """Every method may be called from any thread. Each raises NotFound, Refused, NotSupportedYet (for object stores). ``wake``:
     there are files for a task to remove."""
 
-    def __init__(self, ledger: Ledger, store: SqlStore, home: Home, cluster_id: str, wake: Callable[[], None]) -> None:
-        self._ledger, self._store, self._home, self._wake = ledger, store, home, wake
-        self._cluster_id = cluster_id
-        self.policies = Policies(ledger, store, home, wake)
+    def __init__(self, parts: Parts, wake: Callable[[], None]) -> None:
+        self._ledger = parts.ledger
+        self._store = parts.store
+        self._home = parts.home
+        self._cluster_id = parts.cluster_id
+        self._wake = wake
+        self.policies = Policies(parts, wake)
 
     def change(self, uuids: Sequence[str], change: Callable[[Checkpoint], Checkpoint]) -> None:
         """Put other values in the place of the checkpoints, all of them or none."""

@@ -13,13 +13,11 @@ from dethpc.engine.changes import ExperimentChanges
 from dethpc.engine.jobs import ExperimentState
 from dethpc.engine.turns import order
 from dethpc.errors import NotFound
-from dethpc.master.durable.ledger import Ledger
 from dethpc.master.experiments import environments
 from dethpc.master.experiments.needed import needed_elsewhere
+from dethpc.master.parts import Parts
 from dethpc.master.submitting.admission import Admission
-from dethpc.rundir.home import Home
 from dethpc.state import queries
-from dethpc.state.store import SqlStore
 
 _OfEnded = events.OfExperiment | events.KillTrial | events.DescribeTrial | events.EarlyExit
 _LEAVES_MEMORY = (events.OfExperiment, events.KillTrial, events.DescribeTrial, events.EarlyExit)
@@ -28,8 +26,11 @@ _LEAVES_MEMORY = (events.OfExperiment, events.KillTrial, events.DescribeTrial, e
 class Control:
     """Every method may be called from any thread, and raises NotFound, Refused, NotSupportedYet and ConfigError."""
 
-    def __init__(self, ledger: Ledger, store: SqlStore, admission: Admission, home: Home) -> None:
-        self._ledger, self._store, self._admission, self._home = ledger, store, admission, home
+    def __init__(self, parts: Parts, admission: Admission) -> None:
+        self._ledger = parts.ledger
+        self._store = parts.store
+        self._home = parts.home
+        self._admission = admission
 
     def do(self, event: events.Event) -> list[Row]:
         """Decide and commit; the rows that changed."""
@@ -51,6 +52,10 @@ class Control:
         pool = self._admission.pool_for_files(experiment.pool)
         self.do(events.Delete(experiment_id, str(uuid4()), time.time(), found, needed, pool))
         environments.drop(self._home, experiment.queue_id)
+
+    def pool_for_files(self, pool: str) -> str:
+        """Where a task runs that removes files of this pool's experiments. Never raises."""
+        return self._admission.pool_for_files(pool)
 
     def environment(self, experiment: Experiment) -> Environment | None:
         """That of its jobs."""

@@ -20,12 +20,10 @@ from dethpc.config.searcher import WarmStart
 from dethpc.config.wording import did_you_mean
 from dethpc.domain.environment import Environment
 from dethpc.domain.facts import Checkpoint, Experiment, Trial
-from dethpc.domain.ports import Scheduler
 from dethpc.domain.states import CheckpointState, State
 from dethpc.engine import events
 from dethpc.errors import ConfigError, ContextError, DethpcError, NotFound, Problem, Refused
 from dethpc.master.durable import contexts
-from dethpc.master.durable.ledger import Ledger
 from dethpc.master.experiments import (
     batch_scripts,
     code_notes,
@@ -38,13 +36,12 @@ from dethpc.master.experiments import (
 )
 from dethpc.master.experiments.secrets import revealed_text
 from dethpc.master.experiments.unmanaged import NO_ENTRYPOINT, Unmanaged, config_of
-from dethpc.master.installation import Installation
+from dethpc.master.parts import Parts
 from dethpc.master.submitting.admission import Admission
 from dethpc.master.submitting.prepare import JobBuilder
 from dethpc.master.watching.foreign_checkpoints import of_others
 from dethpc.searcher import draws
 from dethpc.state import queries
-from dethpc.state.store import SqlStore
 
 
 class Told(NamedTuple):
@@ -58,19 +55,15 @@ class Told(NamedTuple):
 class Creator:
     """Every method may be called from any thread, and raises SchedulerUnavailable while nothing is known of the cluster."""
 
-    def __init__(
-        self,
-        installation: Installation,
-        ledger: Ledger,
-        store: SqlStore,
-        scheduler: Scheduler,
-        admission: Admission,
-        builder: JobBuilder,
-        unmanaged: Unmanaged,
-    ) -> None:
-        self._installation, self._home = installation, installation.home
-        self._ledger, self._store, self._scheduler = ledger, store, scheduler
-        self._admission, self._builder, self._unmanaged = admission, builder, unmanaged
+    def __init__(self, parts: Parts, admission: Admission, builder: JobBuilder, unmanaged: Unmanaged) -> None:
+        self._home = parts.home
+        self._ledger = parts.ledger
+        self._store = parts.store
+        self._scheduler = parts.scheduler
+        self._installation = parts.installation
+        self._admission = admission
+        self._builder = builder
+        self._unmanaged = unmanaged
         self._importing = threading.Lock()  # so that two requests do not import the same run
 
     def create(

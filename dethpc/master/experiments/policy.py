@@ -16,11 +16,9 @@ from dethpc.engine.changes import UNSET, ExperimentChanges
 from dethpc.engine.checkpoints import needed
 from dethpc.engine.garbage import HAVE_FILES, Candidate, Policy, unwanted
 from dethpc.errors import Refused
-from dethpc.master.durable.ledger import Ledger
 from dethpc.master.experiments.needed import kept_by_policy, needed_by_rendered
-from dethpc.rundir.home import Home
+from dethpc.master.parts import Parts
 from dethpc.state import queries
-from dethpc.state.store import SqlStore
 
 FIELDS = ("save_experiment_best", "save_trial_best", "save_trial_latest")
 """Of a ``checkpoint_storage`` section."""
@@ -29,8 +27,11 @@ FIELDS = ("save_experiment_best", "save_trial_best", "save_trial_latest")
 class Policies:
     """Every method may be called from any thread, and raises NotFound, Refused. ``wake``: a policy is to be followed."""
 
-    def __init__(self, ledger: Ledger, store: SqlStore, home: Home, wake: Callable[[], None]) -> None:
-        self._ledger, self._store, self._home, self._wake = ledger, store, home, wake
+    def __init__(self, parts: Parts, wake: Callable[[], None]) -> None:
+        self._ledger = parts.ledger
+        self._store = parts.store
+        self._home = parts.home
+        self._wake = wake
 
     def preview(self, experiment_id: int, policy: Policy | None = None) -> tuple[Experiment, list[Checkpoint]]:
         """What would go if the policy were that, by default its own, and the experiment had ended."""

@@ -11,13 +11,11 @@ from dethpc.domain.ports import Snapshot
 from dethpc.engine.fold import fold
 from dethpc.engine.state import ClusterState
 from dethpc.errors import NotFound
-from dethpc.master.durable.ledger import Ledger
 from dethpc.master.experiments import ended_search
 from dethpc.master.experiments.ended_search import Described
-from dethpc.rundir.home import Home
+from dethpc.master.parts import Parts
 from dethpc.searcher.methods import build
 from dethpc.state import queries
-from dethpc.state.store import SqlStore
 
 _KEPT = 16
 """Searches that have ended and were told of last."""
@@ -32,8 +30,10 @@ LARGE = 1000
 class Searches:
     """Safe from any thread."""
 
-    def __init__(self, ledger: Ledger, store: SqlStore, home: Home) -> None:
-        self._ledger, self._store, self._home = ledger, store, home
+    def __init__(self, parts: Parts) -> None:
+        self._ledger = parts.ledger
+        self._store = parts.store
+        self._home = parts.home
         self._lock = threading.Lock()
         self._told: OrderedDict[tuple[int, float | None], Described] = OrderedDict()
 

@@ -34,14 +34,12 @@ from dethpc.engine import events
 from dethpc.engine.copies import NewIds
 from dethpc.errors import ConfigError, DethpcError, Refused, StoreError
 from dethpc.master.durable import contexts
-from dethpc.master.durable.ledger import Ledger
 from dethpc.master.durable.row_file import from_line
 from dethpc.master.experiments.exporting import of_trials
-from dethpc.master.installation import Installation
+from dethpc.master.parts import Parts
 from dethpc.rundir.files import exists
 from dethpc.rundir.tree import remove
 from dethpc.state import queries
-from dethpc.state.store import SqlStore
 from dethpc.storage.base import is_name
 from dethpc.storage.ownership import is_uuid
 
@@ -70,10 +68,12 @@ class Copies:
 
     ``storage`` is this installation's ``checkpoint_storage`` section, where checkpoints of archives go."""
 
-    def __init__(self, installation: Installation, ledger: Ledger, store: SqlStore) -> None:
-        self.storage = installation.checkpoint_storage
-        self.cluster_id = installation.cluster_id
-        self._home, self._ledger, self._store = installation.home, ledger, store
+    def __init__(self, parts: Parts) -> None:
+        self._home = parts.home
+        self._ledger = parts.ledger
+        self._store = parts.store
+        self.storage = parts.installation.checkpoint_storage
+        self.cluster_id = parts.cluster_id
         self._one = threading.Lock()
 
     def look(self, path: Path) -> tuple[Found, list[str]]:

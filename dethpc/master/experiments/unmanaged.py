@@ -26,15 +26,13 @@ from dethpc.domain.states import Intent, RunState, State, TaskKind
 from dethpc.engine import events
 from dethpc.errors import ConfigError, NotFound, Problem, Refused
 from dethpc.master.durable import contexts
-from dethpc.master.durable.ledger import Ledger
 from dethpc.master.experiments.journals import Journals, write_log
+from dethpc.master.parts import Parts
 from dethpc.master.rounds import Rounds
 from dethpc.master.watching.foreign_checkpoints import taken_over
-from dethpc.rundir.home import Home
 from dethpc.rundir.journal import A_LOOK
 from dethpc.rundir.journal import read as read_journal
 from dethpc.state import queries
-from dethpc.state.store import SqlStore
 
 log = logging.getLogger(__name__)
 
@@ -76,16 +74,18 @@ def config_of(text: str) -> str:
 class Unmanaged:
     """Every method may be called from any thread. Each raises NotFound, Refused."""
 
-    def __init__(self, ledger: Ledger, home: Home, store: SqlStore) -> None:
-        self._ledger, self._home, self._store = ledger, home, store
+    def __init__(self, parts: Parts) -> None:
+        self._ledger = parts.ledger
+        self._home = parts.home
+        self._store = parts.store
         self._lock = threading.Lock()
-        self._journals = Journals(home)
+        self._journals = Journals(parts.home)
         self._heard: dict[str, float] = {}
         self._started = time.monotonic()
         self._rounds = Rounds(
             "unmanaged", self._watch, SILENCE / 10, trouble="unmanaged trials that fell silent could not be ended"
         )
-        ledger.listen(self._committed)
+        parts.ledger.listen(self._committed)
 
     # --- life
 

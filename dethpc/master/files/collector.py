@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -22,15 +22,14 @@ from dethpc.domain.states import State, TaskKind
 from dethpc.engine import events
 from dethpc.errors import DethpcError, LeaseHeld, NotFound, RunDirError, ShuttingDown
 from dethpc.exec.garbage import BROUGHT, DONE
-from dethpc.master.durable.ledger import Ledger
+from dethpc.master.experiments.control import Control
 from dethpc.master.experiments.needed import kept_by_policy, needed_by_rendered
 from dethpc.master.experiments.policy import chosen
 from dethpc.master.files.garbage_runs import OF_POOL, names_of_spooled, of_pool, whose
+from dethpc.master.parts import Parts
 from dethpc.master.rounds import Rounds
 from dethpc.rundir.files import read_json
-from dethpc.rundir.home import Home
 from dethpc.state import queries
-from dethpc.state.store import SqlStore
 
 log = logging.getLogger(__name__)
 
@@ -45,20 +44,14 @@ _AT_ONCE = 1000  # rows of one decision: the ledger decides other things in betw
 
 
 class GarbageCollector:
-    """Works on a thread of its own. ``place`` says in which pool a task runs for a pool's experiments. ``delete`` begins to delete
-    an experiment. ``check`` raises LeaseHeld when this master is not the one any more."""
+    """Works on a thread of its own."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        store: SqlStore,
-        home: Home,
-        place: Callable[[str], str],
-        delete: Callable[[int], None],
-        check: Callable[[], None],
-    ) -> None:
-        self._ledger, self._store, self._home, self._place = ledger, store, home, place
-        self._delete, self._check = delete, check
+    def __init__(self, parts: Parts, control: Control) -> None:
+        self._ledger = parts.ledger
+        self._store = parts.store
+        self._home = parts.home
+        self._check = parts.lease.check
+        self._control = control
         self._taken_in = ""  # the last task whose words were heard
         self._rounds = Rounds(
             "garbage",
@@ -66,7 +59,7 @@ class GarbageCollector:
             EVERY,
             trouble="checkpoints that are to go could not be looked after",
         )
-        ledger.listen(self._heard)
+        parts.ledger.listen(self._heard)
 
     def start(self) -> None:
         self._rounds.start()
@@ -149,7 +142,7 @@ class GarbageCollector:
             if now < _next_try(last, first):
                 continue
             try:
-                self._delete(experiment_id)
+                self._control.delete(experiment_id)
             except DethpcError as error:
                 if isinstance(error, (LeaseHeld, ShuttingDown)):
                     raise
@@ -212,7 +205,7 @@ class GarbageCollector:
                 owner=newest.owner,
                 name="Checkpoint GC",
                 config={"sbatch_args": options, OF_POOL: pool},
-                pool=self._place(pool),
+                pool=self._control.pool_for_files(pool),
                 slots=0,
                 at=now,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from dataclasses import dataclass
 
 from dethpc.master.durable.ledger import Ledger
@@ -12,14 +13,19 @@ from dethpc.master.experiments.create import Creator
 from dethpc.master.experiments.searches import Searches
 from dethpc.master.experiments.taking_in import Copies
 from dethpc.master.experiments.unmanaged import Unmanaged
+from dethpc.master.files.collector import GarbageCollector
 from dethpc.master.http.auth import Auth
 from dethpc.master.http.commits import Commits
 from dethpc.master.http.doorbell import Doorbell
+from dethpc.master.http.munge_login import munge_of
 from dethpc.master.installation import Installation
+from dethpc.master.parts import Parts
 from dethpc.master.submitting.image_pulls import Images
+from dethpc.master.submitting.prepare import JobBuilder
 from dethpc.master.watching.cluster_view import ClusterView
 from dethpc.master.watching.foreign_runs import Elsewhere
 from dethpc.master.watching.wait_reasons import WaitExplainer
+from dethpc.master.watching.watch import Watch
 from dethpc.master.watching.worker_reports import Beside
 from dethpc.state.store import SqlStore
 
@@ -46,3 +52,36 @@ class Services:
     images: Images
     doorbell: Doorbell
     commits: Commits
+
+
+def services_of(
+    parts: Parts,
+    watch: Watch,
+    builder: JobBuilder,
+    waits: WaitExplainer,
+    control: Control,
+    collector: GarbageCollector,
+) -> Services:
+    """What the routes of a master work with. Raises StoreError."""
+    records = Records(parts.store, parts.home, parts.lease.check)
+    unmanaged = Unmanaged(parts)
+    return Services(
+        installation=parts.installation,
+        auth=Auth(parts.home.root, getpass.getuser(), parts.store, records, munge_of(parts.site.master)),
+        records=records,
+        store=parts.store,
+        ledger=parts.ledger,
+        control=control,
+        creator=Creator(parts, builder.admission, builder, unmanaged),
+        copies=Copies(parts),
+        searches=Searches(parts),
+        unmanaged=unmanaged,
+        beside=Beside(parts),
+        checkpoints=Checkpoints(parts, collector.wake),
+        cluster=parts.cluster,
+        elsewhere=watch.elsewhere,
+        waits=waits,
+        images=builder.images,
+        doorbell=Doorbell(parts.ledger, parts.store, watch.runs),
+        commits=Commits(parts.ledger),
+    )

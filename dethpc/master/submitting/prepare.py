@@ -50,22 +50,22 @@ _NAMES_NODES = re.compile(r"(?:^|\s)(?:-[wxF]|--(?:nodelist|nodefile|exclude)\b)
 class JobBuilder:
     """Knows the site. ``prepare`` may be called again for the same run: it writes the same directory."""
 
-    def __init__(self, parts: Parts, admission: Admission, script: JobScript, harness: Path, images: Images) -> None:
+    def __init__(self, parts: Parts, harness: Path) -> None:
         self._home = parts.home
         self._site = parts.site
         self._ledger = parts.ledger
         self._store = parts.store
         self._view = parts.cluster
         self._cluster_id = parts.cluster_id
-        self._admission = admission
-        self._script = script
         self._harness = harness
-        self._images = images
+        self._script = JobScript(parts.site, harness, use_srun=parts.scheduler.kind == "slurm")
+        self.admission = Admission(parts.site, parts.cluster, self._script, parts.home.root)
+        self.images = Images(parts, self.admission)
         self._environment = job_environment.of_master()  # of experiments that have none of their own
 
     def missing(self, run: Run) -> str:
         """What the run waits for before it can be prepared, in words; "" for nothing. Raises SubmitRejected, OSError."""
-        return self._images.missing(run)
+        return self.images.missing(run)
 
     # --- the run directory
 
@@ -106,7 +106,7 @@ class JobBuilder:
         if task.kind is TaskKind.IMAGE_PULL:
             run_dir = self._home.run(run.id)
             run_dir.make()
-            config = self._images.ordered(task, run_dir.path / ORDER)
+            config = self.images.ordered(task, run_dir.path / ORDER)
             return self.write(run, *garbage_runs.stand_ins(self._home, task, config), config, token)
         if task.kind is not TaskKind.CHECKPOINT_GC or (experiment is None and task.experiment_id is not None):
             raise ValueError(f"tasks of kind {task.kind.value} cannot be run yet")
@@ -152,12 +152,12 @@ class JobBuilder:
         """
         run_dir = self._home.run(run.id)
         run_dir.make()
-        found = self._admission.shape(config)
+        found = self.admission.shape(config)
         name = job_name(self._cluster_id, run.id, config.name)
         left_out = self._left_out(run.task_id, config, Noted.of(trial.search).nodes)
         recorded = job_environment.of_experiment(self._home, experiment, config)
         comment = _comment(run, trial, experiment, config)
-        pool, pulled = pool_of(self._site, config.resources.resource_pool), self._images.path(config, trial)
+        pool, pulled = pool_of(self._site, config.resources.resource_pool), self.images.path(config, trial)
         inside = run_container.of(pool, config, found.slot_type, pulled)
         seen = self._seen(run_dir.path, run, trial, experiment, config) if inside else None
         script = self._script.text(
@@ -278,7 +278,7 @@ class JobBuilder:
         off = nodes.avoided(self._ledger.state, task_id, time.time())
         if not off and not refused:
             return []
-        members, asked = self._view.pool(pool).nodes, self._admission.request(config)
+        members, asked = self._view.pool(pool).nodes, self.admission.request(config)
         if refused and nodes.too_few_left(members, asked, refused):
             raise SubmitRejected(
                 f"its log policies exclude {', '.join(refused)}, and pool {pool} has too few other nodes for {asked}"

@@ -22,13 +22,11 @@ from dethpc.domain.reports import Report, ReportKind, fault
 from dethpc.domain.states import AttemptState
 from dethpc.engine import events
 from dethpc.errors import Refused, RunOver, StoreError, UnfitRow
-from dethpc.master.durable.ledger import Ledger
 from dethpc.master.files import late_writes
+from dethpc.master.parts import Parts
 from dethpc.master.watching.trouble import tell, write
-from dethpc.rundir.home import Home
 from dethpc.rundir.journal import A_LOOK, JournalWriter, NotWritten, RemainsReader, read
 from dethpc.state import queries
-from dethpc.state.store import SqlStore
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +53,10 @@ class _Taken:
 class Beside:
     """``post`` is for any thread, ``take_in`` for the reconciler's."""
 
-    def __init__(self, ledger: Ledger, home: Home, store: SqlStore) -> None:
-        self._ledger, self._home, self._store = ledger, home, store
+    def __init__(self, parts: Parts) -> None:
+        self._ledger = parts.ledger
+        self._home = parts.home
+        self._store = parts.store
         self._open: dict[tuple[str, int], _Taken] = {}
 
     def post(self, trial_id: int, data: dict[str, Any], run_number: int | None, sender: str | None) -> None:

@@ -308,7 +308,7 @@ def test_what_only_the_journal_knows_is_applied_at_the_next_start(served: Served
     path = served.daemon.installation.home.run(f"{begun['experiment']}.{begun['trial']}.1").attempt(0).journal
     with JournalWriter(path) as journal:
         journal.append("metrics", {"group": "validation", "steps_completed": 2, "metrics": {"loss": 2.0}})
-    again = Unmanaged(served.daemon.ledger, served.daemon.installation.home, served.daemon.store)
+    again = Unmanaged(served.daemon.parts)
     again.start()
     try:
         assert steps_of(served, begun) == [1, 2]

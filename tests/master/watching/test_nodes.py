@@ -13,6 +13,7 @@ from dethpc.domain.facts import Attempt, NodeHealth, Run, Task
 from dethpc.domain.ports import QueuedJob
 from dethpc.domain.states import AttemptState, End, RunState, State, TaskKind
 from dethpc.errors import NotFound, Refused, SubmitRejected
+from dethpc.master.durable.change_log import ChangeLog
 from dethpc.master.durable.recreate import recreate
 from dethpc.rundir.home import Home
 from dethpc.state import open_store
@@ -75,7 +76,7 @@ def test_disable_and_enable_are_kept_and_known_after_a_rebuild(served: Served, t
     assert served.daemon.ledger.state.nodes[name].excluded(T0 * 2)
     with served.daemon.store.read():
         assert served.daemon.store.load().of(NodeHealth) == [served.daemon.ledger.state.nodes[name]]
-    served.daemon.changes.append(served.daemon.store.load().of(NodeHealth))
+    ChangeLog(served.daemon.installation.home).append(served.daemon.store.load().of(NodeHealth))
     with open_store(tmp_path / "again.db") as again:
         (Home(served.daemon.installation.home.root).experiments).mkdir(exist_ok=True)
         recreate(served.daemon.installation.home, again)

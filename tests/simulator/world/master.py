@@ -21,6 +21,7 @@ from dethpc.domain.facts import Row
 from dethpc.domain.ports import Snapshot
 from dethpc.errors import StoreError
 from dethpc.master import daemon as daemons
+from dethpc.master import parts
 from dethpc.master.daemon import Daemon
 from dethpc.master.durable import at_rest
 from dethpc.master.durable import ledger as ledgers
@@ -202,8 +203,8 @@ def no_threads(open_store: Callable[[Any], SqlStore], disk: Disk, on_disk: dict[
 
     with ExitStack() as stack:
         for target, name, replacement in (
-            (daemons, "Ledger", SteppedLedger),
-            (daemons, "open_store", open_store),
+            (parts, "Ledger", SteppedLedger),
+            (parts, "open_store", open_store),
             (daemons, "build_harness", lambda root: Path(root) / "harness.zip"),
             (at_rest, "check_inputs", lambda home, bundle, context: []),  # there is neither a bundle nor a context
             (stores, "Writer", InlineWriter),

@@ -14,7 +14,7 @@ from typing import Any
 from unittest import mock
 
 from dethpc.engine import events, reports, runs
-from dethpc.master import daemon, rebuild
+from dethpc.master import daemon, parts, rebuild
 from dethpc.master.durable import change_log, ids, lease, ledger, recreate, row_file
 from dethpc.master.submitting import directory_check, submit
 from dethpc.master.watching import foreign_runs, job_identity, journals, poll, read, reconcile, trouble
@@ -130,7 +130,7 @@ MUTATIONS = (
         "C1: a database that knows less than the files is served",
         lambda: [
             (ids, "check", _nothing),
-            (daemon.ids, "check", _nothing),
+            (parts.ids, "check", _nothing),
             (directory_check, "check", _nothing),
             (row_file.RowFile, "_unknown", lambda self, rows: []),
         ],
@@ -205,7 +205,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a master that was frozen after a commit appends it behind newer rows",
-        lambda: [(daemon, "ChangeLog", lambda home, check_lease: change_log.ChangeLog(home))],
+        lambda: [(parts, "ChangeLog", lambda home, check_lease: change_log.ChangeLog(home))],
         ("master frozen, another takes over",),
     ),
     Mutation(
