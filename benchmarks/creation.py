@@ -56,7 +56,8 @@ def ours(folder: Path) -> float:
     home.make()
     with open_store(home.database) as store:
         changes = ChangeLog(home)
-        ledger = Ledger(store, build, announce=changes.announce)
+        ledger = Ledger(store, build)
+        ledger.announce = changes.announce
         ledger.listen(changes.append)
         ledger.start()
         spent = timed(lambda: ledger.do(event))

@@ -7,7 +7,6 @@ import threading
 from typing import Protocol
 
 from dethpc.config.site import SiteConfig
-from dethpc.domain.facts import Run
 from dethpc.domain.ports import Scheduler
 from dethpc.errors import MasterError
 from dethpc.master.durable.at_rest import AtRest
@@ -57,8 +56,7 @@ class Daemon:
         self._broken_by = ""
         self.installation = Installation(home, site, cluster_id, scheduler.kind)
         before = SchedulerSettings.read(home)
-        parts = open_parts(self.installation, scheduler, pace.fastest_poll, self._ledger_broke)
-        self.parts = parts
+        parts = self.parts = open_parts(self.installation, scheduler, pace.fastest_poll, self._ledger_broke)
         self.lease = parts.lease
         self.store = parts.store
         self.ledger = parts.ledger
@@ -70,7 +68,7 @@ class Daemon:
         self.collector = GarbageCollector(parts, control)
         self.services = services_of(parts, watch, self.builder, waits, control, self.collector)
         self._reconciler = Reconciler(parts, watch, self.builder, self.services.beside, waits.on_refused, self.stop)
-        self.folding = Folding(parts.store, home, parts.lease.check, self._live_runs, site.fold_after_hours)
+        self.folding = Folding(parts.store, home, parts.lease.check, parts.live_runs, site.fold_after_hours)
         self._background: list[Service] = [
             self._reconciler,
             self.services.unmanaged,
@@ -117,9 +115,6 @@ class Daemon:
             log.info("master ended")
         if self._broken_by:
             raise MasterError(f"{self._broken_by}; see {home.log}")
-
-    def _live_runs(self) -> list[Run]:
-        return list(self.ledger.state.runs.values())
 
     def _listen_beside(self) -> list[UnixListener]:
         path = self.parts.site.master.socket

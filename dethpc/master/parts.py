@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dethpc.config.site import SiteConfig
+from dethpc.domain.facts import Run
 from dethpc.domain.ports import Scheduler
 from dethpc.master.durable import contexts, ids
 from dethpc.master.durable.change_log import ChangeLog
@@ -42,6 +43,9 @@ class Parts:
     def cluster_id(self) -> str:
         return self.installation.cluster_id
 
+    def live_runs(self) -> list[Run]:
+        return list(self.ledger.state.runs.values())
+
 
 def open_parts(
     installation: Installation, scheduler: Scheduler, fastest_poll: float, on_broken: Callable[[], None]
@@ -59,7 +63,7 @@ def open_parts(
     with store.read() as connection:
         environments.sweep(home, queries.queue_ids(connection))
     contexts.sweep(home)
-    rules = installation.queue_rules
-    ledger = Ledger(store, build_searcher, rules, installation.bad_nodes, on_broken, changes.announce, loaded)
+    ledger = Ledger(store, build_searcher, installation.queue_rules, installation.bad_nodes, on_broken, loaded)
+    ledger.announce = changes.announce
     ledger.listen(changes.append)
     return Parts(installation, store, ledger, scheduler, lease, ClusterView(scheduler, fastest_poll))

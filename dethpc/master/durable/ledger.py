@@ -100,8 +100,8 @@ class Ledger:
     """``do`` is safe from any thread. ``state`` may be read by listeners, and by others only for a single look-up.
 
     ``announce`` gets the rows of each batch before they are committed. ``on_broken`` is called when a listener failed for good, or
-    the database cannot be read any more: nothing is decided any more, everybody who waits has been answered, and the master must
-    end. Its next start writes what a listener did not. ``loaded``: what the store gave already; nobody has written to it since.
+    the database cannot be read any more: nothing is decided any more, all callers have their answers, and the master must end. Its
+    next start writes what a listener did not. ``loaded``: what the store gave already; nobody has written to it since.
     """
 
     def __init__(
@@ -111,14 +111,14 @@ class Ledger:
         rules: Mapping[str, Rules] | None = None,
         bad_nodes: BadNodePolicy | None = None,
         on_broken: Callable[[], None] = lambda: None,
-        announce: Listener = lambda rows: None,
         loaded: Snapshot | None = None,
     ) -> None:
         self._store = store
         self._build_searcher, self._rules, self._suspicion = build_searcher, rules, bad_nodes
         self._wishes: Wishes[_Wish] = Wishes()
         self._listeners: list[_Listening] = []
-        self._on_broken, self._announce = on_broken, announce
+        self.announce: Listener = lambda rows: None
+        self._on_broken = on_broken
         self._broken_by: BaseException | None = None
         self.pulse = Pulse()
         self.state = self._fold(loaded)
@@ -256,7 +256,7 @@ class Ledger:
                     decided.append((future, changed))
                 rows += changed
             if rows:
-                self._announce(rows)
+                self.announce(rows)
                 self._when_the_server_answers(batch, lambda: self._store.commit(rows))
         except Exception as failure:
             self._not_committed([item for item in batch if not item[1].done()], failure)

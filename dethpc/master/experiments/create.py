@@ -38,7 +38,7 @@ from dethpc.master.experiments.secrets import revealed_text
 from dethpc.master.experiments.unmanaged import NO_ENTRYPOINT, Unmanaged, config_of
 from dethpc.master.parts import Parts
 from dethpc.master.submitting.admission import Admission
-from dethpc.master.submitting.prepare import JobBuilder
+from dethpc.master.submitting.prepare import JobBuilder, Submission
 from dethpc.master.watching.foreign_checkpoints import of_others
 from dethpc.searcher import draws
 from dethpc.state import queries
@@ -50,6 +50,19 @@ class Told(NamedTuple):
     notes: list[str]
     of_config: list[str]
     """What the text of its configuration gives rise to, as ``Loaded`` has it: warnings, and fields of older forms."""
+
+
+class NewExperiment(NamedTuple):
+    """What a client sends for an experiment. ``environment``: that of its shell; None: it sends none."""
+
+    config_yaml: str
+    context_targz: bytes
+    activate: bool
+    parent_id: int | None = None
+    project_id: int | None = None
+    validate_only: bool = False
+    template: str | None = None
+    environment: bytes | None = None
 
 
 class Creator:
@@ -66,25 +79,15 @@ class Creator:
         self._unmanaged = unmanaged
         self._importing = threading.Lock()  # so that two requests do not import the same run
 
-    def create(
-        self,
-        owner: str,
-        config_yaml: str,
-        context_targz: bytes,
-        activate: bool,
-        parent_id: int | None = None,
-        project_id: int | None = None,
-        validate_only: bool = False,
-        template: str | None = None,
-        environment: bytes | None = None,
-    ) -> tuple[Experiment, Told]:
+    def create(self, owner: str, request: NewExperiment) -> tuple[Experiment, Told]:
         """The experiment, and what its owner should know of it. Raises ConfigError with every mistake, ContextError, Refused."""
-        sent = environments.sent(environment)
-        if template:
+        sent = environments.sent(request.environment)
+        if request.template:
             raise Refused("templates are not supported yet")
-        config_yaml = revealed_text(config_yaml, self._store, self.defaults(), owner, parent_id)
-        config, told = self._load(config_yaml, context_targz, complete=not validate_only, sent=sent)
-        if validate_only:
+        parent_id = request.parent_id
+        config_yaml = revealed_text(request.config_yaml, self._store, self.defaults(), owner, parent_id)
+        config, told = self._load(config_yaml, request.context_targz, complete=not request.validate_only, sent=sent)
+        if request.validate_only:
             return Experiment(
                 0, owner, config.to_json(), config_yaml, State.PAUSED, time.time(), seed=0, queue_id=""
             ), told
@@ -93,7 +96,8 @@ class Creator:
             seed = secrets.randbelow(2**31)
             config = config.with_seed(seed)
         config = self._with_source(config)
-        sha256, queue_id = contexts.keep(self._home, context_targz), str(uuid.uuid4())
+        sha256 = contexts.keep(self._home, request.context_targz)
+        queue_id = str(uuid.uuid4())
         environments.keep(self._home, queue_id, sent or self._of_parent(parent_id) or environments.own())
         wanted = events.CreateExperiment(
             owner=owner,
@@ -102,10 +106,10 @@ class Creator:
             context_sha256=sha256,
             seed=seed,
             queue_id=queue_id,
-            activate=activate,
+            activate=request.activate,
             at=time.time(),
             parent_id=parent_id,
-            project_id=project_id or 1,
+            project_id=request.project_id or 1,
         )
 
         def checked() -> events.Event:
@@ -119,7 +123,7 @@ class Creator:
             environments.drop(self._home, queue_id)
             raise
         assert isinstance(experiment, Experiment)
-        contexts.keep(self._home, context_targz)
+        contexts.keep(self._home, request.context_targz)
         return experiment, told
 
     def go_on(self, owner: str, experiment_id: int, changes: str) -> tuple[Experiment, list[str]]:
@@ -170,7 +174,9 @@ class Creator:
         config = self._with_source(config)
         run, trial, experiment = standalone.wanted(config, owner, time.time())
         experiment.context_sha256 = contexts.keep(self._home, context_targz)
-        job = self._builder.write(run, trial, experiment, config, secrets.token_urlsafe(32), self_requeue=True)
+        job = self._builder.write(
+            Submission(run, trial, experiment, config, secrets.token_urlsafe(32), self_requeue=True)
+        )
         return job.script.read_text(), job.run_dir, told.notes
 
     def import_run(self, run_dir: Path) -> Experiment:

@@ -10,6 +10,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from dethpc.master.parts import Parts
 from dethpc.master.submitting import job_environment, run_container
 from dethpc.master.submitting.admission import Admission
 from dethpc.master.submitting.image_pulls import ORDER, Images
-from dethpc.master.submitting.script import JobScript
+from dethpc.master.submitting.script import JobDetails, JobScript
 from dethpc.master.submitting.trial_shape import Shape, pool_of
 from dethpc.master.watching import trouble
 from dethpc.rundir.files import read_json, sealed, write_json
@@ -45,6 +46,21 @@ MOST_CHECKPOINTS = 50
 """How many of a trial's checkpoints a run is told of: with so many missing its storage is."""
 
 _NAMES_NODES = re.compile(r"(?:^|\s)(?:-[wxF]|--(?:nodelist|nodefile|exclude)\b)")
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A run with what its directory is written from. ``config``: the experiment's, typed."""
+
+    run: Run
+    trial: Trial
+    experiment: Experiment
+    config: ExperimentConfig
+    token: str
+    self_requeue: bool = False
+    """Its job queues itself again when it is stopped: no master does."""
+    checkpoint: float = 0.0
+    """Seconds that saving a checkpoint takes."""
 
 
 class JobBuilder:
@@ -102,12 +118,12 @@ class JobBuilder:
             trouble.write(self._home, run.id, 0, f"this trial {NEW_WEIGHTS}", "WARNING")
         if trial is not None and experiment is not None:
             cost = costs[experiment.row.id]
-            return self.write(run, trial, experiment.row, experiment.config, token, checkpoint=cost)
+            return self.write(Submission(run, trial, experiment.row, experiment.config, token, checkpoint=cost))
         if task.kind is TaskKind.IMAGE_PULL:
             run_dir = self._home.run(run.id)
             run_dir.make()
             config = self.images.ordered(task, run_dir.path / ORDER)
-            return self.write(run, *garbage_runs.stand_ins(self._home, task, config), config, token)
+            return self.write(Submission(run, *garbage_runs.stand_ins(self._home, task, config), config, token))
         if task.kind is not TaskKind.CHECKPOINT_GC or (experiment is None and task.experiment_id is not None):
             raise ValueError(f"tasks of kind {task.kind.value} cannot be run yet")
         run_dir = self._home.run(run.id)
@@ -117,7 +133,7 @@ class JobBuilder:
             config = garbage_runs.collected(self._home, self._store, self._cluster_id, task, file)
         else:
             config = garbage_runs.prepared(self._home, self._store, self._cluster_id, experiment, task, file)
-        return self.write(run, *garbage_runs.stand_ins(self._home, task, config), config, token)
+        return self.write(Submission(run, *garbage_runs.stand_ins(self._home, task, config), config, token))
 
     def _checkpoint_cost(self, experiment_id: int) -> float:
         with self._store.read() as connection:
@@ -135,45 +151,31 @@ class JobBuilder:
             return str((read_json(self._home.run(run.id).spec) or {}).get(name) or "")
         return ""
 
-    def write(
-        self,
-        run: Run,
-        trial: Trial,
-        experiment: Experiment,
-        config: ExperimentConfig,
-        token: str,
-        *,
-        self_requeue: bool = False,
-        checkpoint: float = 0.0,
-    ) -> JobRequest:
-        """Write the run directory. ``config``: the experiment's, typed. ``checkpoint``: seconds that saving one takes.
-
-        Raises ValueError, ConfigError, SubmitDeferred, SubmitRejected, OSError.
-        """
+    def write(self, submission: Submission) -> JobRequest:
+        """Write the run directory. Raises ValueError, ConfigError, SubmitDeferred, SubmitRejected, OSError."""
+        run = submission.run
+        config = submission.config
         run_dir = self._home.run(run.id)
         run_dir.make()
-        found = self.admission.shape(config)
+        shape = self.admission.shape(config)
         name = job_name(self._cluster_id, run.id, config.name)
-        left_out = self._left_out(run.task_id, config, Noted.of(trial.search).nodes)
-        recorded = job_environment.of_experiment(self._home, experiment, config)
-        comment = _comment(run, trial, experiment, config)
-        pool, pulled = pool_of(self._site, config.resources.resource_pool), self.images.path(config, trial)
-        inside = run_container.of(pool, config, found.slot_type, pulled)
-        seen = self._seen(run_dir.path, run, trial, experiment, config) if inside else None
-        script = self._script.text(
-            run_dir.path,
-            name,
-            config,
-            found,
-            left_out,
+        left_out = self._left_out(run.task_id, config, Noted.of(submission.trial.search).nodes)
+        environment = job_environment.of_experiment(self._home, submission.experiment, config)
+        comment = _comment(submission)
+        pool = pool_of(self._site, config.resources.resource_pool)
+        inside = run_container.of(pool, config, shape.slot_type, self.images.path(config, submission.trial))
+        seen = self._seen(run_dir.path, submission) if inside else None
+        details = JobDetails(
+            left_out=left_out,
             comment=comment,
-            environment=recorded,
+            environment=environment,
             nice=run.nice or None,
-            self_requeue=self_requeue,
-            checkpoint=checkpoint,
-            wrapped=inside.wrap(config, found, seen) if inside and seen else None,
+            self_requeue=submission.self_requeue,
+            checkpoint=submission.checkpoint,
+            wrapped=inside.wrap(config, shape, seen) if inside and seen else None,
         )
-        spec = self._spec(run, trial, experiment, config, found, token)._replace(storage_worked=checkpoint > 0)
+        script = self._script.text(run_dir.path, name, config, shape, details)
+        spec = self._spec(submission, shape)
         if inside is not None:
             spec = spec._replace(container=inside.told(config), det_prefix="", venv_at_need="")
         write_json(run_dir.spec, sealed(spec.to_json()), durable=False)
@@ -184,30 +186,31 @@ class JobBuilder:
             script=run_dir.script,
             run_dir=run_dir.path,
             slots=run.slots,
-            env=job_environment.bare() if recorded else self._environment,
+            env=job_environment.bare() if environment else self._environment,
             nice=run.nice,
             alike=arrays.alike(script, comment),
         )
 
-    def _seen(
-        self, run_dir: Path, run: Run, trial: Trial, experiment: Experiment, config: ExperimentConfig
-    ) -> run_container.Seen:
+    def _seen(self, run_dir: Path, submission: Submission) -> run_container.Seen:
         """What is seen inside of its container."""
         written = [run_dir]
-        if own := self._trial_dir(trial, experiment):
+        if own := self._trial_dir(submission):
             written.append(Path(own))
             written[-1].mkdir(mode=0o700, parents=True, exist_ok=True)
-        if config.environment.venv:
-            written.append(self._venv(run, experiment))
+        if submission.config.environment.venv:
+            written.append(self._venv(submission))
             written[-1].mkdir(mode=0o700, parents=True, exist_ok=True)
-        if config.checkpoint_storage is not None and config.checkpoint_storage.type not in ("shared_fs", "directory"):
+        section = submission.config.checkpoint_storage
+        if section is not None and section.type not in ("shared_fs", "directory"):
             written.append(self._home.spool)
             written[-1].mkdir(mode=0o700, exist_ok=True)
         return run_container.Seen(run_dir, self._home.root, self._harness, written)
 
-    def _spec(
-        self, run: Run, trial: Trial, experiment: Experiment, config: ExperimentConfig, found: Shape, token: str
-    ) -> Spec:
+    def _spec(self, submission: Submission, shape: Shape) -> Spec:
+        run = submission.run
+        trial = submission.trial
+        experiment = submission.experiment
+        config = submission.config
         section = config.checkpoint_storage.model_dump(mode="json") if config.checkpoint_storage else {}
         return Spec(
             cluster_id=self._cluster_id,
@@ -224,12 +227,12 @@ class JobBuilder:
             entrypoint=config.entrypoint,
             context=str(self._home.context(experiment.context_sha256)),
             context_sha256=experiment.context_sha256,
-            token=token,
+            token=submission.token,
             worker_secret=self._worker_secret(run),
             slots=run.slots,
-            num_nodes=0 if found.open else found.nodes,
-            slots_per_node=found.slots_per_node,
-            slot_type=found.slot_type,
+            num_nodes=0 if shape.open else shape.nodes,
+            slots_per_node=shape.slots_per_node,
+            slot_type=shape.slot_type,
             queue_id=experiment.queue_id,
             owned=bool(experiment.queue_id),
             latest_checkpoint=trial.latest_checkpoint or trial.source_checkpoint,
@@ -238,22 +241,25 @@ class JobBuilder:
             source_checkpoint=trial.source_checkpoint,
             restarts=trial.restarts,
             owner=experiment.owner,
-            environment=config.environment.variables(found.slot_type),
+            environment=config.environment.variables(shape.slot_type),
             harness=str(self._harness),
             checkpoint_storage=section,
             search=trial.search,
-            venv=str(self._venv(run, experiment)) if config.environment.venv else "",
-            venv_at_need="" if config.environment.venv else str(self._venv(run, experiment)),
+            venv=str(self._venv(submission)) if config.environment.venv else "",
+            venv_at_need="" if config.environment.venv else str(self._venv(submission)),
             det_prefix=sys.prefix,
-            trial_dir=self._trial_dir(trial, experiment),
+            trial_dir=self._trial_dir(submission),
+            storage_worked=submission.checkpoint > 0,
         )
 
-    def _trial_dir(self, trial: Trial, experiment: Experiment) -> str:
-        return str(self._home.trials(experiment.id) / str(trial.id)) if experiment.id else ""
+    def _trial_dir(self, submission: Submission) -> str:
+        experiment_id = submission.experiment.id
+        return str(self._home.trials(experiment_id) / str(submission.trial.id)) if experiment_id else ""
 
-    def _venv(self, run: Run, experiment: Experiment) -> Path:
+    def _venv(self, submission: Submission) -> Path:
         """The experiment's; of a run that belongs to none, its own."""
-        return self._home.venv(experiment.id) if experiment.id else self._home.run(run.id).path / "venv"
+        experiment_id = submission.experiment.id
+        return self._home.venv(experiment_id) if experiment_id else self._home.run(submission.run.id).path / "venv"
 
     def _checkpoints(self, trial: Trial, section: dict[str, Any]) -> list[dict[str, Any]]:
         """What the trial can go on from, latest first, should the latest be missing. ``section``: its checkpoint storage."""
@@ -297,8 +303,9 @@ def checkpoint_cost(taken: Sequence[float]) -> float:
     return ordered[math.ceil(0.95 * len(ordered)) - 1] if ordered else 0.0
 
 
-def _comment(run: Run, trial: Trial, experiment: Experiment, config: ExperimentConfig) -> str:
+def _comment(submission: Submission) -> str:
     """What squeue and sacct show a person, or a script of the site, of whose the job is."""
-    title = plain_title(config.name)
-    whose = f"experiment {experiment.id} {title}".rstrip() + f", trial {trial.id}" if experiment.id else title
-    return ", ".join(part for part in (whose, f"run {run.id} of dethpc") if part)
+    title = plain_title(submission.config.name)
+    number = submission.experiment.id
+    owner = f"experiment {number} {title}".rstrip() + f", trial {submission.trial.id}" if number else title
+    return ", ".join(part for part in (owner, f"run {submission.run.id} of dethpc") if part)

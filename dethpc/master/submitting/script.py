@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dethpc.config.experiment import ExperimentConfig
@@ -16,6 +16,24 @@ from dethpc.errors import SubmitDeferred
 from dethpc.master.submitting.trial_shape import Shape, asked_of, cores_of_task, pool_of
 from dethpc.scheduler.slurm.options import CPUS, MEMORY, TASKS
 from dethpc.scheduler.slurm.script import Resources, ScriptInput, check_pools, render
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetails:
+    """What the script of one job has beside what its configuration and its pool ask for."""
+
+    left_out: Sequence[str] = ()
+    """Nodes that it is not to run on."""
+    comment: str = ""
+    environment: Path | None = None
+    """The file of the environment that it runs in; None: that of its submission."""
+    nice: int | None = None
+    self_requeue: bool = False
+    """It queues itself again when it is stopped: no master does."""
+    checkpoint: float = 0.0
+    """Seconds that saving a checkpoint takes."""
+    wrapped: Wrapped | None = None
+    """What each task starts in a container; None: the harness on the node as it is."""
 
 
 class JobScript:
@@ -31,51 +49,44 @@ class JobScript:
         run_dir: Path,
         name: str,
         config: ExperimentConfig,
-        found: Shape,
-        left_out: Sequence[str] = (),
-        *,
-        comment: str = "",
-        environment: Path | None = None,
-        nice: int | None = None,
-        self_requeue: bool = False,
-        checkpoint: float = 0.0,
-        wrapped: Wrapped | None = None,
+        shape: Shape,
+        job: JobDetails = JobDetails(),
     ) -> str:
-        """``wrapped``: what each task starts in a container; None: the harness on the node as it is.
+        """The script of a run in ``run_dir``; ``name`` is its job's.
 
         Raises SubmitDeferred where the site's templates are not there: no job is to lose unnoticed what they add."""
         pool = pool_of(self._site, config.resources.resource_pool)
         slurm = config.slurm
         check_pools(pool.sbatch_args, config.resources.resource_pool)
         resources = replace(
-            asked_resources(pool, config, found),
+            asked_resources(pool, config, shape),
             partition=pool.partition,
             qos=pool.qos,
             account=pool.account,
             constraint=pool.constraint,
             reservation=pool.reservation,
-            exclude=",".join(left_out) or None,
+            exclude=",".join(job.left_out) or None,
             time=pool.time_limit_seconds,
             time_min=pool.time_min_seconds,
-            nice=nice,
-            checkpoint=checkpoint,
+            nice=job.nice,
+            checkpoint=job.checkpoint,
         )
         return render(
             ScriptInput(
                 job_name=name,
-                comment=comment,
+                comment=job.comment,
                 run_dir=run_dir,
                 harness=str(self._harness),
                 python=pool.python,
                 resources=resources,
                 sbatch_args=[*pool.sbatch_args, *(slurm.sbatch_args or [])],
                 prologue=pool.prologue,
-                environment=environment,
+                environment=job.environment,
                 setup=config.environment.shell_lines(),
                 use_srun=self._use_srun,
-                self_requeue=self_requeue,
-                wrapped=wrapped,
-                follow_within=None if self_requeue else pool.min_job_seconds,
+                self_requeue=job.self_requeue,
+                wrapped=job.wrapped,
+                follow_within=None if job.self_requeue else pool.min_job_seconds,
             ),
             self._templates(),
         )
@@ -90,18 +101,18 @@ class JobScript:
         return [Path(self._site.templates)]
 
 
-def asked_resources(pool: PoolConfig, config: ExperimentConfig, found: Shape) -> Resources:
+def asked_resources(pool: PoolConfig, config: ExperimentConfig, shape: Shape) -> Resources:
     """Nodes, tasks, cores, GPUs and memory, but for those that options of sbatch ask for: their own lines say it. An sbatch script
     gets what sbatch gives it, so of what it leaves open only the site's own defaults are asked for."""
-    slurm, slots = config.slurm, max(1, found.slots_per_node)
+    slurm, slots = config.slurm, max(1, shape.slots_per_node)
     asked = asked_of([*pool.sbatch_args, *(slurm.sbatch_args or [])])
     script = batch_script(config.entrypoint) is not None
-    cores = cores_of_task(pool, found, slurm)
+    cores = cores_of_task(pool, shape, slurm)
     cores_asked = bool(asked.names & CPUS) or (script and not pool.cpus_per_slot and (asked.sized or cores == 1))
-    gpus = found.slot_type != "cpu" and found.slots_per_node and not pool.whole_nodes and not asked.asks_gpus
+    gpus = shape.slot_type != "cpu" and shape.slots_per_node and not pool.whole_nodes and not asked.asks_gpus
     own_gpus = gpus and not (script and asked.whole_nodes)
     return Resources(
-        nodes=None if asked.nodes is not None or found.open else found.nodes,
+        nodes=None if asked.nodes is not None or shape.open else shape.nodes,
         ntasks_per_node=None if asked.names & TASKS else slurm.ntasks_per_node,
         cpus_per_task=None if cores_asked else cores,
         gres=pool.gres_of(slots, slurm.gpu_type) if own_gpus else None,

@@ -21,13 +21,12 @@ from dethpc.master.parts import Parts
 from dethpc.master.submitting import directory_check
 from dethpc.master.submitting.hand_over import SUBMITTING, Answer, Batch, HandOver
 from dethpc.master.submitting.holds import Hold, job_of, taken_before
-from dethpc.master.watching.live_runs import LiveRun, LiveRuns
+from dethpc.master.watching.live_runs import LiveRun
 from dethpc.master.watching.trouble import LONGEST_REST, TRIES_OF_A_DISK, Trouble, everybodys
 from dethpc.master.watching.watch import Watch
 from dethpc.rundir.claim import claimed_by
 from dethpc.rundir.files import read_json
 from dethpc.rundir.filesystem import FULL
-from dethpc.rundir.home import Home
 
 log = logging.getLogger(__name__)
 
@@ -50,42 +49,6 @@ OnRefused = Callable[[Run, str], None]
 """Hears that the scheduler does not take the job of a run at present, and why; on the reconciler's thread."""
 
 
-class Needs:
-    """What a run needs before it can be prepared, and waits for without a job: its image."""
-
-    def __init__(
-        self, runs: LiveRuns, home: Home, trouble: Trouble, tell: Callable[[Run, str], None], missing: Missing
-    ) -> None:
-        self._runs = runs
-        self._home = home
-        self._trouble = trouble
-        self._tell = tell
-        self._missing = missing
-
-    def waits(self, live: LiveRun) -> bool:
-        """Whether something is not there yet. The run's row and its trial's log say so, and it lets others pass."""
-        if time.monotonic() < live.rests_until.get(NEEDS, 0.0):
-            return True
-        try:
-            why = self._missing(live.run)
-        except SubmitRejected as error:
-            self._trouble.tell(live, str(error))
-            self._runs.do(events.SubmitFailed(live.run.id, str(error), time.time()))
-            return True
-        except OSError as error:
-            why = f"{WAITS_FOR_IMAGE}that cannot be looked for: {error}"
-        if not why:
-            return False
-        live.rests_until[NEEDS] = time.monotonic() + LOOK_AGAIN
-        if live.refusal != why:
-            live.refusal = why
-            self._runs.do(events.SubmitDeferred(live.run.id, why, time.time()))
-            with contextlib.suppress(OSError):  # its log lies there, and nothing else yet
-                self._home.run(live.run.id).make()
-            self._tell(live.run, why)
-        return True
-
-
 class Submitter:
     """Chooses which runs are handed over, and takes in what the scheduler said to each."""
 
@@ -101,7 +64,7 @@ class Submitter:
         self._holds = watch.holds
         self._hand_over = hand_over
         self._trouble = trouble
-        self._needs = Needs(watch.runs, parts.home, trouble, on_refused, missing)
+        self._missing = missing
         self._on_refused = on_refused
 
     def submit(self) -> None:
@@ -153,7 +116,7 @@ class Submitter:
         for live in self._runs.all():
             if live.run.state is not RunState.SUBMITTING or time.monotonic() < live.rests_until.get(SUBMITTING, 0.0):
                 continue
-            if live.run.intent is Intent.GO and self._needs.waits(live):
+            if live.run.intent is Intent.GO and self._waits(live):
                 continue
             hold = self._holds.of(live.run)
             if hold is not None and live.run.intent is Intent.GO:
@@ -166,6 +129,30 @@ class Submitter:
             if len(fresh) == SUBMIT_AT_ONCE:
                 break
         return fresh + [live for live in tries.values() if self._may_be_tried(live, batch)]
+
+    def _waits(self, live: LiveRun) -> bool:
+        """Whether what the run needs before it can be prepared, its image, is not there yet. Its row and its trial's log say so,
+        and it lets others pass."""
+        if time.monotonic() < live.rests_until.get(NEEDS, 0.0):
+            return True
+        try:
+            why = self._missing(live.run)
+        except SubmitRejected as error:
+            self._trouble.tell(live, str(error))
+            self._runs.do(events.SubmitFailed(live.run.id, str(error), time.time()))
+            return True
+        except OSError as error:
+            why = f"{WAITS_FOR_IMAGE}that cannot be looked for: {error}"
+        if not why:
+            return False
+        live.rests_until[NEEDS] = time.monotonic() + LOOK_AGAIN
+        if live.refusal != why:
+            live.refusal = why
+            self._runs.do(events.SubmitDeferred(live.run.id, why, time.time()))
+            with contextlib.suppress(OSError):  # its log lies there, and nothing else yet
+                self._home.run(live.run.id).make()
+            self._on_refused(live.run, why)
+        return True
 
     def _tried_at(self, live: LiveRun) -> tuple[float, float]:
         """When its job was last tried, and when it was itself."""

@@ -17,6 +17,7 @@ from dethpc.engine.changes import ExperimentChanges
 from dethpc.errors import NotFound, NotSupportedYet, Refused, SchedulerUnavailable
 from dethpc.master.durable import contexts
 from dethpc.master.experiments.control import Control
+from dethpc.master.experiments.create import NewExperiment
 from dethpc.master.http.auth import Forbidden
 from dethpc.master.http.routes import jobs, streams
 from dethpc.master.http.routes.access import (
@@ -215,8 +216,7 @@ def create_experiment(
     if request.parent_id and not sent and not request.context_digest:
         with contextlib.suppress(NotFound):  # a parent that trains elsewhere has none
             files = creator.context(request.parent_id)
-    fact, told = creator.create(
-        who.owner,
+    new = NewExperiment(
         request.config,
         files,
         request.activate is not False,
@@ -226,6 +226,7 @@ def create_experiment(
         template=request.template or None,
         environment=contexts.decoded("environment", request.environment) if request.environment else None,
     )
+    fact, told = creator.create(who.owner, new)
     answer = wire.Experiment.of(fact, ExperimentFigures())
     if not request.validate_only:
         contexts.remember(installation.home, sent, fact.context_sha256)
