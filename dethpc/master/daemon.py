@@ -28,10 +28,10 @@ from dethpc.master.parts import open_parts
 from dethpc.master.scheduler_settings import SchedulerSettings
 from dethpc.master.submitting.prepare import JobBuilder
 from dethpc.master.watchdog import Watchdog, Watched
-from dethpc.master.watching.foreign_runs import Elsewhere
+from dethpc.master.watching.foreign_runs import ForeignRuns
 from dethpc.master.watching.live_runs import Pace
 from dethpc.master.watching.reconcile import Reconciler
-from dethpc.master.watching.wait_reasons import WaitExplainer
+from dethpc.master.watching.wait_reasons import WaitReasons
 from dethpc.master.watching.watch import Watch
 from dethpc.rundir.home import Home
 
@@ -60,9 +60,9 @@ class Daemon:
         self.lease = parts.lease
         self.store = parts.store
         self.ledger = parts.ledger
-        watch = Watch.begin(parts, pace, Elsewhere.begin(scheduler, before, home, parts.ledger.state))
+        watch = Watch.begin(parts, pace, ForeignRuns.begin(scheduler, before, home, parts.ledger.state))
         self.builder = JobBuilder(parts, build_harness(home.root))
-        waits = WaitExplainer(parts, watch, self.builder.admission)
+        waits = WaitReasons(parts, watch, self.builder.admission)
         watch.runs.listen(waits.on_run_changed)
         control = Control(parts, self.builder.admission)
         self.collector = GarbageCollector(parts, control)

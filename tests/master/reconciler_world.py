@@ -26,11 +26,11 @@ from dethpc.master.installation import Installation
 from dethpc.master.parts import Parts
 from dethpc.master.scheduler_settings import SchedulerSettings
 from dethpc.master.watching.cluster_view import ClusterView
-from dethpc.master.watching.foreign_runs import Elsewhere
+from dethpc.master.watching.foreign_runs import ForeignRuns
 from dethpc.master.watching.live_runs import Pace
 from dethpc.master.watching.reconcile import Reconciler
 from dethpc.master.watching.watch import Watch
-from dethpc.master.watching.worker_reports import Beside
+from dethpc.master.watching.worker_reports import WorkerReports
 from dethpc.rundir.claim import claim
 from dethpc.rundir.files import read_json, write_json
 from dethpc.rundir.home import Home
@@ -83,10 +83,10 @@ class World:
         """A reconciler that knows nothing but the rows, as after a start of the master."""
         installation = Installation(self.home, SiteConfig(), CLUSTER, "slurm")
         parts = Parts(installation, self.store, self.ledger, self.scheduler, self.lease, ClusterView(self.scheduler))
-        watch = Watch.begin(parts, self.pace, Elsewhere(self.scheduler, self.before, self.settings))
+        watch = Watch.begin(parts, self.pace, ForeignRuns(self.scheduler, self.before, self.settings))
         self.holds, self.told = watch.holds, list[tuple[str, str]]()
         self.live, self.cadence = watch.runs, watch.cadence
-        self.beside = Beside(parts)
+        self.beside = WorkerReports(parts)
         return Reconciler(parts, watch, self, self.beside, self._refused, lambda: None)
 
     def _refused(self, run: Run, why: str) -> None:

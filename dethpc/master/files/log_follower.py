@@ -56,11 +56,11 @@ class Follower:
             if status(source.path).st_size <= begin:
                 return
         since = begin
-        sieve = source.sieve(self._wanted)
+        prefilter = source.prefilter(self._wanted)
         for offset, block in blocks(source.path, begin, most=most):
             end = self._offsets[_key(source)] = offset + len(block)
             since = end if block else since
-            yield from source.judged(sieve.lines(block), self._wanted, offset)
+            yield from source.judged(prefilter.lines(block), self._wanted, offset)
             yield None
             if end - (since if limit is None else begin) >= (limit or READ):
                 self.behind = True

@@ -21,7 +21,7 @@ from dethpc.config.patterns import Pattern
 from dethpc.domain.ids import AttemptId
 from dethpc.errors import RunDirError
 from dethpc.master.files import log_times
-from dethpc.master.files.prefilter import Sieve
+from dethpc.master.files.prefilter import Prefilter
 from dethpc.rundir import logline
 from dethpc.rundir.files import exists, read_json, status
 from dethpc.rundir.layout import AttemptDir, RunDir
@@ -98,19 +98,19 @@ class Filter:
         )
 
     @cached_property
-    def sieve(self) -> Sieve:
+    def prefilter(self) -> Prefilter:
         """For files of log lines."""
         ranks = [f"{rank}\tstd" for rank in self.ranks if rank != NO_RANK]
         if self.ranks & {NO_RANK, 0}:
             ranks.append("-\tstd")
         words = ([f"Z\t{level}\t" for level in self.levels], ranks, [f"\t{stdtype}\t" for stdtype in self.stdtypes])
         groups = [[word.encode("utf-8", "replace") for word in group] for group in words if group]
-        return Sieve([*self._text_marks, *groups], self.after, self.before, self._pattern)
+        return Prefilter([*self._text_marks, *groups], self.after, self.before, self._pattern)
 
     @cached_property
-    def text_sieve(self) -> Sieve:
+    def text_prefilter(self) -> Prefilter:
         """For files of text that is no log."""
-        return Sieve(self._text_marks, pattern=self._pattern)
+        return Prefilter(self._text_marks, pattern=self._pattern)
 
     @property
     def _pattern(self) -> Pattern | None:
@@ -190,16 +190,17 @@ class Source:
                 if wanted(line):
                     yield line
 
-    def sieve(self, wanted: Filter) -> Sieve:
-        return wanted.sieve
+    def prefilter(self, wanted: Filter) -> Prefilter:
+        return wanted.prefilter
 
     def _spans(self, wanted: Filter) -> Iterator[tuple[int, int | None] | None]:
         """Where wanted lines may be. To look for a text takes less time than to learn where which time is."""
-        sieve = self.sieve(wanted)
-        if wanted.text or (sieve.lowest is None and sieve.highest is None):
+        prefilter = self.prefilter(wanted)
+        if wanted.text or (prefilter.lowest is None and prefilter.highest is None):
             yield 0, None
         else:
-            yield from log_times.of_file(self.path).spans(self.path, sieve.lowest or b"", sieve.highest or b"\xff")
+            times = log_times.of_file(self.path)
+            yield from times.spans(self.path, prefilter.lowest or b"", prefilter.highest or b"\xff")
 
     def _chosen(
         self, blocks: Iterator[tuple[int, bytes]], wanted: Filter, *, backward: bool = False
@@ -212,7 +213,7 @@ class Source:
             elif abs(begin - since) > _PATIENCE + len(before):
                 yield from filter(wanted, [self._given_up(begin, split(before)[:: 1 if backward else -1])])
                 return
-            lines = self.sieve(wanted).lines(block)
+            lines = self.prefilter(wanted).lines(block)
             yield from self.judged(reversed(list(lines)) if backward else lines, wanted, begin)
             yield None
 
@@ -231,8 +232,8 @@ class BatchOutput(Source):
     at: float = 0.0
     said_by = "slurm"
 
-    def sieve(self, wanted: Filter) -> Sieve:
-        return wanted.text_sieve
+    def prefilter(self, wanted: Filter) -> Prefilter:
+        return wanted.text_prefilter
 
     def parse(self, offset: int, raw: bytes) -> Line:
         text = raw.decode("utf-8", "replace").rstrip("\n")

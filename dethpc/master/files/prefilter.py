@@ -21,7 +21,7 @@ STAMP = len("2025-11-13T02:13:22.123")
 """Bytes of a time, at the beginning of a line."""
 
 
-class Sieve:
+class Prefilter:
     """Lets pass each line that holds one mark of every group, and whose time, its first bytes, lies between ``after`` and
     ``before``, seconds since the epoch, and that ``pattern`` finds; and some others: what passes is still to be parsed and judged.
     The first group should be the rarest. Marks are not empty."""

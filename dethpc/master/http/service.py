@@ -23,10 +23,10 @@ from dethpc.master.parts import Parts
 from dethpc.master.submitting.image_pulls import Images
 from dethpc.master.submitting.prepare import JobBuilder
 from dethpc.master.watching.cluster_view import ClusterView
-from dethpc.master.watching.foreign_runs import Elsewhere
-from dethpc.master.watching.wait_reasons import WaitExplainer
+from dethpc.master.watching.foreign_runs import ForeignRuns
+from dethpc.master.watching.wait_reasons import WaitReasons
 from dethpc.master.watching.watch import Watch
-from dethpc.master.watching.worker_reports import Beside
+from dethpc.master.watching.worker_reports import WorkerReports
 from dethpc.state.store import SqlStore
 
 
@@ -44,11 +44,11 @@ class Services:
     copies: Copies
     searches: Searches
     unmanaged: Unmanaged
-    beside: Beside
+    beside: WorkerReports
     checkpoints: Checkpoints
     cluster: ClusterView
-    elsewhere: Elsewhere
-    waits: WaitExplainer
+    elsewhere: ForeignRuns
+    waits: WaitReasons
     images: Images
     doorbell: Doorbell
     commits: Commits
@@ -58,7 +58,7 @@ def services_of(
     parts: Parts,
     watch: Watch,
     builder: JobBuilder,
-    waits: WaitExplainer,
+    waits: WaitReasons,
     control: Control,
     collector: GarbageCollector,
 ) -> Services:
@@ -76,10 +76,10 @@ def services_of(
         copies=Copies(parts),
         searches=Searches(parts),
         unmanaged=unmanaged,
-        beside=Beside(parts),
+        beside=WorkerReports(parts),
         checkpoints=Checkpoints(parts, collector.wake),
         cluster=parts.cluster,
-        elsewhere=watch.elsewhere,
+        elsewhere=watch.foreign,
         waits=waits,
         images=builder.images,
         doorbell=Doorbell(parts.ledger, parts.store, watch.runs),

@@ -83,7 +83,7 @@ class HandOver:
         self._lease = parts.lease
         self._cadence = watch.cadence
         self._arrays = watch.arrays
-        self._elsewhere = watch.elsewhere
+        self._foreign = watch.foreign
         self._prepare = prepare
         self._reusable = reusable
         self._trouble = trouble
@@ -168,7 +168,7 @@ class HandOver:
                 batch.unwritable.append((live, error))
             else:
                 if (job_id := self._reuse(live, job)) is not None:
-                    batch.answers.append(events.Submitted(run.id, job_id, time.time(), self._elsewhere.here()))
+                    batch.answers.append(events.Submitted(run.id, job_id, time.time(), self._foreign.here()))
                 else:
                     yield live, job
 
@@ -194,7 +194,7 @@ class HandOver:
         """False: these jobs have to go alone."""
         jobs = [job for _, job in group]
         try:
-            here = self._elsewhere.here()
+            here = self._foreign.here()
             array = self._arrays.make(jobs)
             self._lease.check()
             for live, job in group:
@@ -241,7 +241,7 @@ class HandOver:
             return
         self._lease.check()
         try:
-            here = self._elsewhere.here()
+            here = self._foreign.here()
             _mark(live, job, here)
         except SchedulerUnavailable as error:
             batch.stopped_by = error

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 GIVE_UP = "det master take-over"
 
 
-class Elsewhere:
+class ForeignRuns:
     """``before``: how the last master reached its scheduler, ``now`` how this one does. Runs of an earlier release do not say which
     scheduler has them: it is the one of ``before``.
 
@@ -41,7 +41,7 @@ class Elsewhere:
         self.runs: list[tuple[str, str, str]] = []
 
     @classmethod
-    def begin(cls, scheduler: Scheduler, before: SchedulerSettings, home: Home, state: ClusterState) -> Elsewhere:
+    def begin(cls, scheduler: Scheduler, before: SchedulerSettings, home: Home, state: ClusterState) -> ForeignRuns:
         """For a master that starts, and is remembered from now on. Raises OSError; Refused where runs are open at another kind."""
         check_kind(state, before, scheduler.kind)
         now = SchedulerSettings.of_this_process(scheduler.kind)

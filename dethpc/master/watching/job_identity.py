@@ -20,7 +20,7 @@ _LONGEST_SCRIPT = 16 << 20
 _JOB_NAME = re.compile(r"^#SBATCH --job-name=(\S+)$", re.MULTILINE)
 
 
-class Whose:
+class JobIdentity:
     def __init__(self, home: Home, cluster_id: str, arrays: Arrays) -> None:
         self._home, self._cluster_id, self._arrays = home, cluster_id, arrays
 

@@ -51,7 +51,7 @@ class Journals:
 
     def _go_on(self, live: LiveRun) -> None:
         """Others first, then the rest."""
-        live.glances.go_on()
+        live.poll_interval.go_on()
         self._runs.changed.set()
 
     def read_remains(self, live: LiveRun, until: int | None = None) -> bool:

@@ -20,7 +20,7 @@ from dethpc.engine import events
 from dethpc.errors import SchedulerUnavailable, SubmitUncertain
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.pulse import Pulse
-from dethpc.master.watching.poll_interval import Glances
+from dethpc.master.watching.poll_interval import PollInterval
 from dethpc.rundir.journal import RemainsReader
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class LiveRun:
     """A run that has not ended. ``run`` is its last committed row; what is remembered about it goes when it ends."""
 
     run: Run
-    glances: Glances = field(default_factory=Glances)  # at its directory
+    poll_interval: PollInterval = field(default_factory=PollInterval)  # at its directory
     unclear_since: float | None = (
         None  # epoch seconds: the scheduler was, or may have been, handed its job and gave no id
     )
@@ -129,7 +129,7 @@ class LiveRuns:
     def heard(self, run_id: str) -> None:
         """The run's bell brought what there was to tell. From any thread."""
         if (live := self._runs.get(run_id)) is not None:
-            live.glances.heard()
+            live.poll_interval.heard()
 
     def rung(self, run_id: str, *, every_attempt: bool = False) -> None:
         """There is something to read in the run's directory; ``every_attempt``: perhaps of one that is not known yet. From any
@@ -150,7 +150,7 @@ class LiveRuns:
             rung, self._rung = self._rung, {}
         for run_id, every_attempt in rung.items():
             if (live := self._runs.get(run_id)) is not None:
-                live.glances.now(told=True, every_attempt=every_attempt)
+                live.poll_interval.now(told=True, every_attempt=every_attempt)
         while not self._committed_runs.empty():
             run = self._committed_runs.get()
             known = self._runs.get(run.id)
@@ -167,7 +167,7 @@ class LiveRuns:
                 self._runs[run.id] = LiveRun(run)
             else:
                 if (known.run.state, known.run.intent, known.run.attempt) != (run.state, run.intent, run.attempt):
-                    known.glances.now()
+                    known.poll_interval.now()
                 known.run = run
 
     def _committed(self, rows: Sequence[Row]) -> None:

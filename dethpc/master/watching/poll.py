@@ -18,7 +18,7 @@ from dethpc.engine import events
 from dethpc.engine.nice import PendingJob
 from dethpc.errors import SchedulerUnavailable
 from dethpc.master.parts import Parts
-from dethpc.master.watching.job_identity import Whose
+from dethpc.master.watching.job_identity import JobIdentity
 from dethpc.master.watching.journals import Journals
 from dethpc.master.watching.live_runs import Leftover, LiveRun
 from dethpc.master.watching.read import Reader
@@ -51,13 +51,13 @@ class UnclearSubmissions:
     A run is unclear until its claim or the scheduler shows its job, or until no job of it can appear any more.
     """
 
-    def __init__(self, parts: Parts, watch: Watch, whose: Whose, trouble: Trouble) -> None:
+    def __init__(self, parts: Parts, watch: Watch, identity: JobIdentity, trouble: Trouble) -> None:
         self._scheduler = parts.scheduler
         self._lease = parts.lease
         self._runs = watch.runs
         self._cadence = watch.cadence
-        self._elsewhere = watch.elsewhere
-        self._whose = whose
+        self._foreign = watch.foreign
+        self._identity = identity
         self._trouble = trouble
 
     def look_up(self, listed: Mapping[str, JobRecord]) -> None:
@@ -66,7 +66,8 @@ class UnclearSubmissions:
         Raises SchedulerUnavailable, LeaseHeld.
         """
         asked_at = time.time()
-        unclear = {live.run.id: live for live in self._unclear()}
+        submitting = [live for live in self._runs.all() if live.run.state is RunState.SUBMITTING]
+        unclear = {live.run.id: live for live in submitting if live.unclear_since is not None}
         if not unclear:
             return
         settle = self._scheduler.settle
@@ -75,7 +76,7 @@ class UnclearSubmissions:
         jobs = self._by_run(listed.values(), unclear)
         names: dict[str, list[str]] = {}
         for run_id, live in unclear.items():
-            if run_id not in jobs and self._elsewhere.has(live):
+            if run_id not in jobs and self._foreign.has(live):
                 continue  # it is not asked for here, where nobody knows of it
             if run_id not in jobs and live.unclear_since is not None and asked_at - live.unclear_since >= settle:
                 self._trouble.contain(live, "reading its job's name", self._name, run_id, names)
@@ -98,32 +99,25 @@ class UnclearSubmissions:
     def _by_run(self, records: Iterable[JobRecord], runs: Container[str]) -> dict[str, list[JobRecord]]:
         found: dict[str, list[JobRecord]] = {}
         for record in records:
-            if (run_id := self._whose.submitted_for(record)) in runs:
+            if (run_id := self._identity.submitted_for(record)) in runs:
                 found.setdefault(run_id, []).append(record)
         return found
 
     def _name(self, run_id: str, names: dict[str, list[str]]) -> None:
-        names[run_id] = self._whose.names(run_id)
-
-    def _unclear(self) -> list[LiveRun]:
-        return [
-            live
-            for live in self._runs.all()
-            if live.run.state is RunState.SUBMITTING and live.unclear_since is not None
-        ]
+        names[run_id] = self._identity.names(run_id)
 
     def _adopt(self, run: Run, found: list[JobRecord], surplus: list[str]) -> None:
         """A job of this run exists although nobody wrote down its id. The claim lets one of several train; the others that wait
         are ``surplus``."""
         live = [record for record in found if record.state.live] or found[-1:]
         live.sort(key=lambda record: record.state is JobState.PENDING)  # one that runs may be about to claim it
-        self._runs.do(events.Submitted(run.id, live[0].job_id, time.time(), self._elsewhere.here()))
+        self._runs.do(events.Submitted(run.id, live[0].job_id, time.time(), self._foreign.here()))
         surplus += [record.job_id for record in live[1:] if record.state is JobState.PENDING]
 
 
 class Poller:
     def __init__(
-        self, parts: Parts, watch: Watch, reader: Reader, journals: Journals, whose: Whose, trouble: Trouble
+        self, parts: Parts, watch: Watch, reader: Reader, journals: Journals, identity: JobIdentity, trouble: Trouble
     ) -> None:
         self._ledger = parts.ledger
         self._scheduler = parts.scheduler
@@ -131,13 +125,13 @@ class Poller:
         self._view = parts.cluster
         self._runs = watch.runs
         self._cadence = watch.cadence
-        self._elsewhere = watch.elsewhere
+        self._foreign = watch.foreign
         self._arrays = watch.arrays
         self._reader = reader
         self._journals = journals
-        self._whose = whose
+        self._identity = identity
         self._trouble = trouble
-        self._unclear = UnclearSubmissions(parts, watch, whose, trouble)
+        self._unclear = UnclearSubmissions(parts, watch, identity, trouble)
         self._order = {id: _place(experiment.row) for id, experiment in parts.ledger.state.experiments.items()}
         self._reordered = False  # somebody has changed the order of the queue
         self._polled = False  # jobs may be left that only the scheduler knows of
@@ -159,13 +153,13 @@ class Poller:
         something = len(self._runs) or self._runs.leftover_jobs or self._arrays.any_left
         if (something or not self._polled) and self._cadence.poll_is_due():
             for live in self._runs.all():
-                if scheduler := self._elsewhere.unsaid(live):
+                if scheduler := self._foreign.unsaid(live):
                     self._runs.do(events.SchedulerKnown(live.run.id, scheduler, time.time()))
             try:
                 self.poll()
             except SchedulerUnavailable as error:
                 self._cadence.unanswered(error)
-            self._elsewhere.look(self._runs.all(), self._cadence.unavailable_because)
+            self._foreign.look(self._runs.all(), self._cadence.unavailable_because)
 
     def poll(self) -> None:
         """Raises SchedulerUnavailable, LeaseHeld."""
@@ -177,8 +171,8 @@ class Poller:
                 live.run.scheduler_job_id
                 for live in known
                 if live.run.scheduler_job_id
-                and self._whose.record(live, listed) is None
-                and not (self._polled and self._elsewhere.has(live))  # once: its controller may have moved
+                and self._identity.record(live, listed) is None
+                and not (self._polled and self._foreign.has(live))  # once: its controller may have moved
             ]
             # A listing that lacks a job proves nothing: it is asked for a second way.
             records = {**listed, **(self._scheduler.records(missing) if missing else {})}
@@ -190,16 +184,16 @@ class Poller:
         self._polled = True
         learned: list[tuple[LiveRun, Future[list[Row]]]] = []  # committed together, not one by one
         for live in known:
-            if not _as_known(live.run, self._whose.record(live, records)):
-                live.glances.now(every_attempt=True)
+            if not _as_known(live.run, self._identity.record(live, records)):
+                live.poll_interval.now(every_attempt=True)
                 self._trouble.contain(live, "reading its directory", self._reader.read_run_dir, live)
             if self._runs.get(live.run.id) is None or live.run.scheduler_job_id is None:
                 continue
-            record = self._whose.record(live, records)
-            if record is None and self._elsewhere.has(live):
+            record = self._identity.record(live, records)
+            if record is None and self._foreign.has(live):
                 continue  # that nobody here knows of its job says nothing
-            if live.run.scheduler != self._elsewhere.here():
-                self._runs.do(events.SchedulerKnown(live.run.id, self._elsewhere.here(), time.time()))
+            if live.run.scheduler != self._foreign.here():
+                self._runs.do(events.SchedulerKnown(live.run.id, self._foreign.here(), time.time()))
             self._trouble.contain(live, "comparing it with the scheduler's word", self._compare, live, record, learned)
         for live, committed in learned:
             self._trouble.contain(live, "taking in the scheduler's word", committed.result)
@@ -211,15 +205,15 @@ class Poller:
 
     def take_over(self) -> None:
         """Conclude the runs that no scheduler can be asked about, where their owner has said that they are over."""
-        if not self._elsewhere.taken_over():
+        if not self._foreign.taken_over():
             return
         for live in self._runs.all():
-            if not self._cadence.unavailable_because and not self._elsewhere.has(live):
+            if not self._cadence.unavailable_because and not self._foreign.has(live):
                 continue
             if live.run.scheduler_job_id is not None:
                 self._trouble.contain(live, "giving it up", self._reader.conclude, live, None)
             live.unclear_since = None  # its claim lets one job of it train
-        self._elsewhere.look(self._runs.all(), self._cadence.unavailable_because)
+        self._foreign.look(self._runs.all(), self._cadence.unavailable_because)
 
     def _something_waits(self) -> bool:
         return self._ledger.state.places.count > 0 or any(
@@ -284,7 +278,7 @@ class Poller:
         """Let the engine see what waits and what is free, and bring our jobs in the scheduler's queue into its order."""
         waiting: dict[str, PendingJob] = {}
         for live in self._runs.all():
-            record = self._whose.record(live, listed)
+            record = self._identity.record(live, listed)
             if record is not None and record.state is JobState.PENDING and record.priority and record.nice is not None:
                 waiting[live.run.id] = PendingJob(record.priority, record.nice, job_number(record.job_id))
         if not waiting and not nodes:
@@ -310,7 +304,7 @@ class Poller:
         held: list[tuple[LiveRun, JobRecord]] = []
         now = time.time()
         for live in self._runs.all():
-            record = self._whose.record(live, listed)
+            record = self._identity.record(live, listed)
             if record is None or live.run.intent is not Intent.GO or record.restarts <= live.begin_time_cleared:
                 continue
             if record.state is not JobState.PENDING or record.reason != "BeginTime":
@@ -338,7 +332,7 @@ class Poller:
             if record is None:
                 if now - left.since >= (WATCH_LOST if left.lost else self._scheduler.settle):
                     del self._runs.leftover_jobs[job_id]
-            elif not record.state.live or not self._whose.carries(record, left.run_id):
+            elif not record.state.live or not self._identity.carries(record, left.run_id):
                 del self._runs.leftover_jobs[job_id]
             elif job_id not in wanted and (
                 record.state is JobState.PENDING or left.lost or now - left.since >= END_BY_ITSELF
@@ -352,7 +346,7 @@ class Poller:
         """By what is listed: a master before this one may have concluded their runs, or this one long ago."""
         for job_id, record in listed.items():
             if record.state.live and job_id not in self._runs.leftover_jobs:
-                run_id = self._whose.submitted_for(record)
+                run_id = self._identity.submitted_for(record)
                 if run_id and self._runs.get(run_id) is None and self._reader.is_closed(run_id):
                     self._runs.leftover_jobs[job_id] = Leftover(run_id, lost=False)
 

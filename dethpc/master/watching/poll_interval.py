@@ -21,7 +21,7 @@ LATE_FILES = 5.0
 
 
 @dataclass(slots=True)
-class Glances:
+class PollInterval:
     """Those at one run. ``heard`` is for any thread, all else for the reconciler's. Times are of ``time.monotonic``."""
 
     due: float = 0.0  # the next one

@@ -24,7 +24,7 @@ from dethpc.master.watching.live_runs import Leftover, LiveRun
 from dethpc.master.watching.milestones import Milestone
 from dethpc.master.watching.trouble import close, everybodys, tell, write
 from dethpc.master.watching.watch import Watch
-from dethpc.master.watching.worker_reports import Beside
+from dethpc.master.watching.worker_reports import WorkerReports
 from dethpc.rundir.claim import claimed_by
 from dethpc.rundir.files import exists, open_regular
 from dethpc.rundir.home import Home
@@ -39,30 +39,32 @@ _LOG_TAIL = 4096  # bytes: a user's script may have written anything into the lo
 class Reader:
     """Tells the engine what run directories say."""
 
-    def __init__(self, parts: Parts, watch: Watch, journals: Journals, reusable: ReusableJobs, beside: Beside) -> None:
+    def __init__(
+        self, parts: Parts, watch: Watch, journals: Journals, reusable: ReusableJobs, reports: WorkerReports
+    ) -> None:
         self._home = parts.home
         self._view = parts.cluster
         self._runs = watch.runs
         self._cadence = watch.cadence
         self._journals = journals
         self._reusable = reusable
-        self._beside = beside
+        self._worker_reports = reports
 
     def look(self, live: LiveRun) -> None:
         """``read_run_dir``, if it is time for that."""
-        if live.glances.is_due():
+        if live.poll_interval.is_due():
             self.read_run_dir(live)
 
     def read_run_dir(self, live: LiveRun) -> None:
         """Take in what the run's attempts have written since the last time. Raises OSError, RunDirError."""
-        glances, pace = live.glances, self._cadence.pace
-        glances.begin()
+        poll_interval, pace = live.poll_interval, self._cadence.pace
+        poll_interval.begin()
         try:
             news = self._read(live)
         except Exception:
-            glances.go_on()
+            poll_interval.go_on()
             raise
-        glances.done(news, pace.files, pace.quiet)
+        poll_interval.done(news, pace.files, pace.quiet)
 
     def _read(self, live: LiveRun) -> bool:
         """Returns whether there was anything new."""
@@ -77,8 +79,8 @@ class Reader:
         if run.attempt < 0 or run.state is not RunState.RUNNING:
             return started
         reported = self._journals.read(live)
-        if self._beside.take_in(run):
-            live.glances.others = reported = True
+        if self._worker_reports.take_in(run):
+            live.poll_interval.others = reported = True
         report = run_dir.attempt(run.attempt).end_report()
         if report is None:
             return started or reported
@@ -96,7 +98,7 @@ class Reader:
         While one runs, only where somebody has told of a restart.
         """
         run_dir, first = self._home.run(live.run.id), live.run.attempt + 1
-        if live.run.state is RunState.RUNNING and first > live.restarts and not live.glances.every_attempt:
+        if live.run.state is RunState.RUNNING and first > live.restarts and not live.poll_interval.every_attempt:
             return None
         for k in range(first, max(first, live.restarts) + 1):
             started = run_dir.attempt(k).start_report()
@@ -111,11 +113,11 @@ class Reader:
         if run.attempt >= 0 and not self._journals.read_remains(live, until=started.prior.get(run.attempt)):
             return False
         if run.attempt >= 0:
-            self._beside.take_in(run, over=True)
+            self._worker_reports.take_in(run, over=True)
         if run.state is RunState.RUNNING and run.attempt >= 0:
             self._runs.do(self.ended(live, None, requeued=True, by=started.at))
         self._runs.started[run.pool] += 1
-        live.glances.others = False
+        live.poll_interval.others = False
         self._tell_milestone(run, k, milestones.of_start(run, k, started))
         self._tell_milestone(run, k, milestones.of_going_on(run, started, self._runs.last_attempt(run)))
         if started.job_id and started.job_id != live.run.scheduler_job_id:
@@ -176,7 +178,7 @@ class Reader:
             if run.attempt >= 0 and not self._journals.read_remains(live):
                 return False
             if run.attempt >= 0:
-                self._beside.take_in(run, over=True)
+                self._worker_reports.take_in(run, over=True)
         if record is None and run.scheduler_job_id is not None:
             self._runs.leftover_jobs[run.scheduler_job_id] = Leftover(run.id, lost=not self.report_is_there(run))
         close(run_dir)

@@ -22,15 +22,15 @@ from dethpc.master.parts import Parts
 from dethpc.master.submitting.hand_over import HandOver, MakeJob
 from dethpc.master.submitting.job_reuse import ReusableJobs, pools_of_short_jobs
 from dethpc.master.submitting.submit import OnRefused, Submitter
-from dethpc.master.watching.job_identity import Whose
+from dethpc.master.watching.job_identity import JobIdentity
 from dethpc.master.watching.journals import Journals
 from dethpc.master.watching.poll import Poller
 from dethpc.master.watching.read import Reader
-from dethpc.master.watching.report_warnings import Warner
+from dethpc.master.watching.report_warnings import ReportWarnings
 from dethpc.master.watching.stop import Stopper
 from dethpc.master.watching.trouble import Trouble
 from dethpc.master.watching.watch import Watch
-from dethpc.master.watching.worker_reports import Beside
+from dethpc.master.watching.worker_reports import WorkerReports
 from dethpc.rundir.filesystem import unwritable
 from dethpc.rundir.home import Home
 
@@ -62,7 +62,7 @@ class Reconciler:
         parts: Parts,
         watch: Watch,
         jobs: Jobs,
-        beside: Beside,
+        worker_reports: WorkerReports,
         on_refused: OnRefused,
         on_lease_lost: Callable[[], None],
     ) -> None:
@@ -73,15 +73,15 @@ class Reconciler:
         self._cadence = watch.cadence
         self._on_lease_lost = on_lease_lost
         self._reusable = ReusableJobs(parts.home, pools_of_short_jobs(parts.site))
-        self._warner = Warner(parts.ledger, parts.home)
+        self._report_warnings = ReportWarnings(parts.ledger, parts.home)
         self._trouble = Trouble(parts, watch)
-        whose = Whose(parts.home, parts.cluster_id, watch.arrays)
+        identity = JobIdentity(parts.home, parts.cluster_id, watch.arrays)
         hand_over = HandOver(parts, watch, jobs.prepare, self._reusable, self._trouble)
         self._submitter = Submitter(parts, watch, hand_over, self._trouble, jobs.missing, on_refused)
-        self._stopper = Stopper(parts, watch, whose)
+        self._stopper = Stopper(parts, watch, identity)
         journals = Journals(parts, watch.runs)
-        self._reader = Reader(parts, watch, journals, self._reusable, beside)
-        self._poller = Poller(parts, watch, self._reader, journals, whose, self._trouble)
+        self._reader = Reader(parts, watch, journals, self._reusable, worker_reports)
+        self._poller = Poller(parts, watch, self._reader, journals, identity, self._trouble)
         self._stopping = False
         self.unwritable = ""  # why nothing can be written at present, in words. Any thread may read it
         self.pulse = watch.runs.pulse
@@ -138,7 +138,7 @@ class Reconciler:
         for part in (
             self._submitter.submit,
             self._look_at_runs,
-            self._warner.write,
+            self._report_warnings.write,
             self._stopper.cancel_killed,
             self._reusable.release,
             self._poller.poll_if_due,

@@ -12,7 +12,7 @@ from dethpc.master.watching.trouble import write
 from dethpc.rundir.home import Home
 
 
-class Warner:
+class ReportWarnings:
     """``write`` is for the reconciler's thread. What an earlier master was told of stands in the log already."""
 
     def __init__(self, ledger: Ledger, home: Home) -> None:

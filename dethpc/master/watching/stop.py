@@ -10,7 +10,7 @@ from dethpc.domain.states import Intent
 from dethpc.domain.stopping import StopRequest
 from dethpc.errors import SchedulerUnavailable
 from dethpc.master.parts import Parts
-from dethpc.master.watching.job_identity import Whose
+from dethpc.master.watching.job_identity import JobIdentity
 from dethpc.master.watching.live_runs import LiveRun
 from dethpc.master.watching.watch import Watch
 from dethpc.rundir.files import create_once, write_json
@@ -20,13 +20,13 @@ KILL_AGAIN = 10.0
 
 
 class Stopper:
-    def __init__(self, parts: Parts, watch: Watch, whose: Whose) -> None:
+    def __init__(self, parts: Parts, watch: Watch, identity: JobIdentity) -> None:
         self._home = parts.home
         self._scheduler = parts.scheduler
         self._lease = parts.lease
         self._runs = watch.runs
         self._cadence = watch.cadence
-        self._whose = whose
+        self._identity = identity
 
     def pass_on_intent(self, live: LiveRun) -> None:
         """Write into the run's directory that it shall end, once for each attempt and intent. Raises OSError."""
@@ -57,7 +57,7 @@ class Stopper:
         self._lease.check()
         try:
             known = self._records(due)
-            listed = [record for live in due if (record := self._whose.record(live, known)) and record.state.live]
+            listed = [record for live in due if (record := self._identity.record(live, known)) and record.state.live]
             if listed:
                 self._scheduler.cancel([record.job_id for record in listed])
         except SchedulerUnavailable as error:

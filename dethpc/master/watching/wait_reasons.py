@@ -49,7 +49,7 @@ class _Open:
     first: WaitReason | None
 
 
-class WaitExplainer:
+class WaitReasons:
     """All methods may be called from any thread but the ledger's."""
 
     def __init__(self, parts: Parts, watch: Watch, admission: Admission) -> None:
@@ -58,7 +58,7 @@ class WaitExplainer:
         self._home = parts.home
         self._cadence = watch.cadence
         self._holds = watch.holds
-        self._elsewhere = watch.elsewhere
+        self._foreign = watch.foreign
         self._admission = admission
 
     # --- answers
@@ -92,7 +92,7 @@ class WaitExplainer:
         for trial, run in found.trials:
             if run is None:
                 yield trial, _without_run(trial, found)
-            elif why := self._elsewhere.why(run):
+            elif why := self._foreign.why(run):
                 yield trial, WaitReason("elsewhere", why, f"det master down, then det where its job runs; or {GIVE_UP}")
             elif run.state is RunState.RUNNING and run.reason == SUSPENDED:
                 yield trial, suspended(run.scheduler_job_id or "")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dethpc.master.parts import Parts
 from dethpc.master.submitting.arrays import Arrays
 from dethpc.master.submitting.holds import Holds
-from dethpc.master.watching.foreign_runs import Elsewhere
+from dethpc.master.watching.foreign_runs import ForeignRuns
 from dethpc.master.watching.live_runs import Cadence, LiveRuns, Pace
 
 
@@ -18,10 +18,10 @@ class Watch:
     runs: LiveRuns
     cadence: Cadence
     holds: Holds
-    elsewhere: Elsewhere
+    foreign: ForeignRuns
     arrays: Arrays
 
     @classmethod
-    def begin(cls, parts: Parts, pace: Pace, elsewhere: Elsewhere) -> Watch:
+    def begin(cls, parts: Parts, pace: Pace, foreign: ForeignRuns) -> Watch:
         """As a master starts: it knows nothing but the rows."""
-        return cls(LiveRuns(parts.ledger), Cadence(pace), Holds(pace), elsewhere, Arrays(parts.home, parts.cluster_id))
+        return cls(LiveRuns(parts.ledger), Cadence(pace), Holds(pace), foreign, Arrays(parts.home, parts.cluster_id))

@@ -50,7 +50,7 @@ class _Taken:
         self.failed, self.unfit = True, isinstance(error, UnfitRow)
 
 
-class Beside:
+class WorkerReports:
     """``post`` is for any thread, ``take_in`` for the reconciler's."""
 
     def __init__(self, parts: Parts) -> None:

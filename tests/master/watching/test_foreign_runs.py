@@ -12,7 +12,7 @@ from dethpc.engine import events
 from dethpc.errors import Refused
 from dethpc.master.scheduler_settings import SchedulerSettings
 from dethpc.master.submitting.hand_over import SUBMITTING
-from dethpc.master.watching.foreign_runs import Elsewhere, check_kind, words
+from dethpc.master.watching.foreign_runs import ForeignRuns, check_kind, words
 from dethpc.rundir.files import read_json, write_json
 from tests.master.conftest import T0
 from tests.master.fake_scheduler import FakeScheduler
@@ -34,9 +34,9 @@ def hands_over_without_an_answer(world: World) -> None:
     world.cycle()
 
 
-def elsewhere(world: World) -> Elsewhere:
-    found = world.reconciler._poller._elsewhere
-    assert isinstance(found, Elsewhere)
+def elsewhere(world: World) -> ForeignRuns:
+    found = world.reconciler._poller._foreign
+    assert isinstance(found, ForeignRuns)
     return found
 
 

@@ -918,7 +918,7 @@ def test_bells_that_nobody_hears_are_remembered_once_for_each_run(world: World) 
     world.live.take_in()
     assert not world.live._rung
     first, second = (live for id in ("1.1.1", "1.2.1") if (live := world.live.get(id)) is not None)
-    assert first.glances.told and first.glances.every_attempt and second.glances.told
+    assert first.poll_interval.told and first.poll_interval.every_attempt and second.poll_interval.told
 
 
 def test_the_next_attempt_that_has_started_before_anybody_asked_ends_the_one_before(world: World) -> None:

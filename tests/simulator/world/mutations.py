@@ -164,7 +164,7 @@ MUTATIONS = (
     ),
     Mutation(
         "C8: a job id is enough",
-        lambda: [(job_identity.Whose, "owns", lambda *_: True)],
+        lambda: [(job_identity.JobIdentity, "owns", lambda *_: True)],
         ("slurmctld gives ids again",),
     ),
     Mutation(
@@ -231,7 +231,7 @@ MUTATIONS = (
     Mutation(
         "another cluster's silence is evidence",
         lambda: [
-            (foreign_runs.Elsewhere, "has", lambda self, live: False),
+            (foreign_runs.ForeignRuns, "has", lambda self, live: False),
             (read.Reader, "grows", lambda self, live: False),
             (poll.Poller, "_waited", lambda self, live, s: True),
         ],

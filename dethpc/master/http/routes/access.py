@@ -31,9 +31,9 @@ from dethpc.master.http.service import Services
 from dethpc.master.installation import Installation
 from dethpc.master.submitting.image_pulls import Images
 from dethpc.master.watching.cluster_view import ClusterView
-from dethpc.master.watching.foreign_runs import Elsewhere
-from dethpc.master.watching.wait_reasons import WaitExplainer
-from dethpc.master.watching.worker_reports import Beside
+from dethpc.master.watching.foreign_runs import ForeignRuns
+from dethpc.master.watching.wait_reasons import WaitReasons
+from dethpc.master.watching.worker_reports import WorkerReports
 from dethpc.state.queries import Order
 from dethpc.state.store import SqlStore
 from dethpc.web.access import May
@@ -94,7 +94,7 @@ def reading(request: Request) -> Iterator[Connection]:
 
 TheInstallation = Annotated[Installation, _part("installation")]
 TheAuth = Annotated[Auth, _part("auth")]
-TheElsewhere = Annotated[Elsewhere, _part("elsewhere")]
+TheElsewhere = Annotated[ForeignRuns, _part("elsewhere")]
 TheRecords = Annotated[Records, _part("records")]
 TheStore = Annotated[SqlStore, _part("store")]
 TheControl = Annotated[Control, _part("control")]
@@ -102,11 +102,11 @@ TheCreator = Annotated[Creator, _part("creator")]
 TheCopies = Annotated[Copies, _part("copies")]
 TheSearches = Annotated[Searches, _part("searches")]
 TheUnmanaged = Annotated[Unmanaged, _part("unmanaged")]
-TheBeside = Annotated[Beside, _part("beside")]
+TheBeside = Annotated[WorkerReports, _part("beside")]
 TheCheckpoints = Annotated[Checkpoints, _part("checkpoints")]
 ThePolicies = Annotated[Policies, Depends(policies)]
 TheCluster = Annotated[ClusterView, _part("cluster")]
-TheWaits = Annotated[WaitExplainer, _part("waits")]
+TheWaits = Annotated[WaitReasons, _part("waits")]
 TheImages = Annotated[Images, _part("images")]
 TheDoorbell = Annotated[Doorbell, _part("doorbell")]
 Owner = Annotated[Principal, Depends(owner)]

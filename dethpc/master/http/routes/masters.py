@@ -19,7 +19,7 @@ from dethpc.master.http.routes.router import new_router
 from dethpc.master.http.wire import master as wire
 from dethpc.master.http.wire.base import time
 from dethpc.master.http.wire.log import MasterLogAnswer, MasterLogEntry
-from dethpc.master.watching.foreign_runs import Elsewhere
+from dethpc.master.watching.foreign_runs import ForeignRuns
 
 router = new_router(tags=["master"])
 
@@ -81,7 +81,7 @@ def take_over(elsewhere: TheElsewhere, who: Owner) -> wire.TakeOver:
     return listed
 
 
-def _listed(elsewhere: Elsewhere) -> wire.TakeOver:
+def _listed(elsewhere: ForeignRuns) -> wire.TakeOver:
     return wire.TakeOver(
         runs=[wire.RunElsewhere(run_id=run, job_id=job, scheduler=where) for run, job, where in elsewhere.runs]
     )

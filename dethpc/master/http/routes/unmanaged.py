@@ -42,7 +42,7 @@ from dethpc.master.http.wire import unmanaged as wire
 from dethpc.master.http.wire.checkpoint import storage_id
 from dethpc.master.http.wire.experiment import CreateRequest, ExperimentAnswer
 from dethpc.master.http.wire.trial import Trial
-from dethpc.master.watching.worker_reports import Beside
+from dethpc.master.watching.worker_reports import WorkerReports
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 
@@ -154,7 +154,7 @@ def prepare(request: wire.PrepareRequest, connection: Reading, who: AnyPrincipal
 class Metrics:
     """Where reports of metrics go: of an unmanaged trial into its run's journal, of another beside that of its chief."""
 
-    def __init__(self, store: SqlStore, unmanaged: Unmanaged, beside: Beside, who: Principal) -> None:
+    def __init__(self, store: SqlStore, unmanaged: Unmanaged, beside: WorkerReports, who: Principal) -> None:
         self._store, self._unmanaged, self._beside = store, unmanaged, beside
         self._who = who
 
