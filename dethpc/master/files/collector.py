@@ -114,9 +114,9 @@ class GarbageCollector:
 
     # --- what is to go
 
-    def _choose(self, experiment: Experiment, kept: set[str], now: float) -> None:
+    def _choose(self, experiment: Experiment, needed: set[str], now: float) -> None:
         with self._store.read() as connection:
-            uuids = chosen(connection, experiment, kept | kept_by_policy(connection))
+            uuids = chosen(connection, experiment, needed | kept_by_policy(connection))
         if uuids:
             log.info(
                 "experiment %s has ended: deleting %d checkpoints that its checkpoint_storage.save_* does not keep",
@@ -131,8 +131,8 @@ class GarbageCollector:
         with self._store.read() as connection:
             row = queries.experiment(connection, experiment_id)
             checkpoints = queries.checkpoints_by_id(connection, uuids)
-            kept = kept_by_policy(connection)  # again, when nobody can begin to need one in between
-        return events.LoadExperiment(row, (), events.CollectGarbage(experiment_id, checkpoints, kept, last, now))
+            needed = kept_by_policy(connection)  # again, when nobody can begin to need one in between
+        return events.LoadExperiment(row, (), events.CollectGarbage(experiment_id, checkpoints, needed, last, now))
 
     def _delete_again(self, now: float) -> None:
         """Go on with experiments of which a task could not delete all: a storage that was away comes back."""
@@ -155,14 +155,14 @@ class GarbageCollector:
             runs = queries.runs_of_task(connection, task.id)
         for run in runs:
             try:
-                found = read_json(self._home.run(run.id).path / DONE) or {}
+                result = read_json(self._home.run(run.id).path / DONE) or {}
                 bringing = read_json(self._home.run(run.id).path / BROUGHT) or {}
             except (OSError, RunDirError) as error:  # it is done again
                 log.warning("what run %s removed cannot be read: %s", run.id, error)
                 continue
-            uuids = list(found)
+            uuids = list(result)
             for begin in range(0, len(uuids), _AT_ONCE):
-                self._ledger.do_after(partial(self._removed, found, uuids[begin : begin + _AT_ONCE], now))
+                self._ledger.do_after(partial(self._removed, result, uuids[begin : begin + _AT_ONCE], now))
             if brought := bringing.get("checkpoints"):
                 self._ledger.do_after(partial(self._brought, brought, now))
             for uuid, why in (bringing.get("damaged") or {}).items():
@@ -177,15 +177,15 @@ class GarbageCollector:
 
     def _damaged(self, uuid: str, why: str, now: float) -> events.Event:
         with self._store.read() as connection:
-            found = queries.checkpoint(connection, uuid)
-            others = queries.checkpoints_of_trial(connection, found.trial_id)
-        return events.SourceDamaged(found, why, now, others)
+            checkpoint = queries.checkpoint(connection, uuid)
+            others = queries.checkpoints_of_trial(connection, checkpoint.trial_id)
+        return events.SourceDamaged(checkpoint, why, now, others)
 
-    def _removed(self, found: dict[str, Any], uuids: Sequence[str], now: float) -> events.Event:
+    def _removed(self, result: dict[str, Any], uuids: Sequence[str], now: float) -> events.Event:
         with self._store.read() as connection:
             rows = [row for row in queries.checkpoints_by_id(connection, uuids) if row.removing]
-        done = {row.uuid: (found[row.uuid]["globs"], found[row.uuid]["left"]) for row in rows}
-        refused = {row.uuid: plain_text(str(why)) for row in rows if (why := found[row.uuid].get("why"))}
+        done = {row.uuid: (result[row.uuid]["globs"], result[row.uuid]["left"]) for row in rows}
+        refused = {row.uuid: plain_text(str(why)) for row in rows if (why := result[row.uuid].get("why"))}
         return events.FilesRemoved(rows, done, now, refused)
 
     # --- the next task

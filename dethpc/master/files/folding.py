@@ -98,17 +98,17 @@ class Folding:
 
     def _with_directories(self) -> list[Trial]:
         """Trials of which there are run directories. What a killed master left of an archive, or of directories, goes."""
-        found = set()
+        trials = set()
         for name in os.listdir(self._home.runs):
             if name.endswith((PART, GOING)) and archives.belongs_to_trial(name):
                 with self._one:
                     _remove(self._home.runs / name)
-            elif known := archives.trial_of(name):
-                found.add(known[0])
+            elif parsed := archives.trial_of(name):
+                trials.add(parsed[0])
             elif (replaced := archives.trial_of(name.removesuffix(".zip"))) is not None:
                 if replaced[1] < self._home.archives.last(replaced[0]):  # a later one holds these runs, too
                     _remove(self._home.runs / name)
-        return sorted(found)
+        return sorted(trials)
 
     def _due(self, trials: list[Trial], now: float) -> Iterable[Trial]:
         until = now - max(SETTLED, (self._hours or 0.0) * 3600)
@@ -125,8 +125,8 @@ class Folding:
     def _being_copied(self, connection: Connection) -> set[int]:
         """Experiments whose files are being taken in: not all of a trial need be there yet."""
         with contextlib.suppress(FileNotFoundError):
-            found = [queries.experiment_of_copy(connection, name) for name in os.listdir(self._home.copies)]
-            return {row.id for row in found if row is not None}
+            experiments = [queries.experiment_of_copy(connection, name) for name in os.listdir(self._home.copies)]
+            return {row.id for row in experiments if row is not None}
         return set()
 
     def _quiet(self, trial: Trial, until: float) -> bool:
@@ -142,9 +142,9 @@ class Folding:
 
     def without_logs(self, trial_id: int, run_ids: Iterable[str]) -> bool:
         """Leave the logs of these runs, as far as they are folded, out of their archive; whether there were any. Raises OSError."""
-        known = {found[0] for run_id in run_ids if (found := archives.trial_of(run_id))}
+        trials = {parsed[0] for run_id in run_ids if (parsed := archives.trial_of(run_id))}
         there = False
-        for trial in known:
+        for trial in trials:
             last = self._home.archives.last(trial)
             if trial.trial != trial_id or not last:
                 continue
@@ -195,13 +195,13 @@ class Folding:
 
     def _tops(self, trial: Trial, last: int, before: int) -> dict[Path, str]:
         """The folders whose files go into the archive, with their runs."""
-        found = {}
+        tops = {}
         for number in range(1, last + 1):
             path = self._home.run(trial.run(number)).path
             top = late_of(path) if number <= before else path
             if top and os.path.lexists(top):
-                found[top] = trial.run(number)
-        return found
+                tops[top] = trial.run(number)
+        return tops
 
     def _contents(
         self, trial: Trial, last: int, before: int, seen: dict[Path, Found]

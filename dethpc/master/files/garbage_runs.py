@@ -60,12 +60,12 @@ def collected(home: Home, store: SqlStore, cluster_id: str, task: Task, file: Pa
     """The same of a task that removes files of checkpoints: all that have come together for a pool by now."""
     pool = of_pool(task)
     with store.read() as connection:
-        wanted = queries.removals(connection, pool, MOST)
-        origins = queries.checkpoint_origins(connection, wanted)
+        removals = queries.removals(connection, pool, MOST)
+        origins = queries.checkpoint_origins(connection, removals)
         deletions = sorted(queries.ids_of_deletions(connection))
         spooled = queries.spooled(connection, names_of_spooled(home), pool)
         origins |= queries.checkpoint_origins(connection, spooled)
-        ids = {checkpoint.experiment_id for checkpoint in (*wanted, *spooled)}
+        ids = {checkpoint.experiment_id for checkpoint in (*removals, *spooled)}
         experiments = {id: queries.experiment(connection, id) for id in ids}
     claims = Claims(home, cluster_id)
     there = set(os.listdir(home.runs))
@@ -78,7 +78,7 @@ def collected(home: Home, store: SqlStore, cluster_id: str, task: Task, file: Pa
             section, variables = checkpoint.storage or config.checkpoint_storage, of_stores(config.variables)
             alike = json.dumps([section, variables], sort_keys=True)
             bring.setdefault(alike, Bring(section, [], variables)).checkpoints.append(checkpoint.uuid)
-    for checkpoint in wanted:
+    for checkpoint in removals:
         config = TrialConfig.from_json(origins[checkpoint.uuid].config)
         section, variables = config.checkpoint_storage, of_stores(config.variables)
         present = section.get("type") == "shared_fs"
@@ -92,7 +92,7 @@ def collected(home: Home, store: SqlStore, cluster_id: str, task: Task, file: Pa
         spool=str(home.spool),
         bring=[asdict(part) for part in bring.values()],
         forget=[checkpoint.uuid for checkpoint in spooled if checkpoint.state is CheckpointState.DELETED],
-        claims={row.uuid: list(claims.of(experiments[row.experiment_id], row)) for row in (*wanted, *spooled)},
+        claims={row.uuid: list(claims.of(experiments[row.experiment_id], row)) for row in (*removals, *spooled)},
     )
     write_json(file, sealed(garbage.to_json()), durable=False)
     return job(task.name, file, task.pool, task.config.get("sbatch_args") or [])
@@ -151,7 +151,7 @@ def _listed(home: Home, store: SqlStore, cluster_id: str, experiment: Experiment
     unused_at = file.stat().st_mtime  # before anybody is asked: who wants the context from now on, touches it
     with store.read() as connection:
         runs = queries.ids_of_runs(connection, row.id)
-        found = queries.checkpoints_of_experiment(connection, row.id)
+        checkpoints = queries.checkpoints_of_experiment(connection, row.id)
         shared = queries.shares_context(connection, row)
         deletions = queries.ids_of_deletions(connection)
     others = ids.rendered(os.listdir(home.runs))
@@ -161,16 +161,16 @@ def _listed(home: Home, store: SqlStore, cluster_id: str, experiment: Experiment
     }
     from dethpc.tensorboard.build import get_experiment_sync_path  # it loads what trials are trained with
 
-    wanted = experiment.config.checkpoint_storage
-    section = wanted.model_dump(mode="json") if wanted else {}
+    policy = experiment.config.checkpoint_storage
+    section = policy.model_dump(mode="json") if policy else {}
     here = [
         checkpoint
-        for checkpoint in found
+        for checkpoint in checkpoints
         if not storage.elsewhere(checkpoint.storage, section) and _may_have_files(row, checkpoint)
     ]
     claims = Claims(home, cluster_id)
     complete = any(checkpoint.state is CheckpointState.COMPLETED for checkpoint in here)
-    own = {checkpoint.uuid for checkpoint in found}
+    own = {checkpoint.uuid for checkpoint in checkpoints}
     return Garbage(
         storage=section,
         environment=of_stores(TrialConfig.from_json(row.config).variables),
@@ -188,7 +188,7 @@ def _listed(home: Home, store: SqlStore, cluster_id: str, experiment: Experiment
         spool=str(home.spool),
         # Those, too, that wait for a storage which training code chose: nobody else could end their waiting any more.
         forget=[uuid for uuid in names_of_spooled(home) if uuid in own],
-        claims={checkpoint.uuid: list(claims.of(row, checkpoint)) for checkpoint in found},
+        claims={checkpoint.uuid: list(claims.of(row, checkpoint)) for checkpoint in checkpoints},
     )
 
 

@@ -16,8 +16,8 @@ Key = tuple[AttemptId, int]
 class Follower:
     """Reads on where it stopped. ``look`` lists the sources again, so that later attempts and nodes are found."""
 
-    def __init__(self, look: Callable[[], Sequence[Sequence[Source]]], wanted: Filter) -> None:
-        self._look, self._wanted = look, wanted
+    def __init__(self, look: Callable[[], Sequence[Sequence[Source]]], filter: Filter) -> None:
+        self._look, self._wanted = look, filter
         self._offsets: dict[Key, int] = {}
         self._latest: list[Source] = []  # of the last attempt
         self.behind = False  # the last ``more`` left something unread

@@ -50,11 +50,11 @@ class LogTimes:
         self._check(path)
         for _ in self._learn(path):
             yield None
-        known = list(self._chunks)
-        for chunk in known:
+        chunks = list(self._chunks)
+        for chunk in chunks:
             if chunk.earliest and chunk.latest >= lowest and chunk.earliest <= highest:
                 yield chunk.begin, chunk.end
-        yield (known[-1].end if known else 0), None
+        yield (chunks[-1].end if chunks else 0), None
 
     def _check(self, path: Path) -> None:
         first = next((block[:_FIRST] for _, block in blocks(path, 0, most=_FIRST)), b"")

@@ -103,8 +103,8 @@ class Filter:
         ranks = [f"{rank}\tstd" for rank in self.ranks if rank != NO_RANK]
         if self.ranks & {NO_RANK, 0}:
             ranks.append("-\tstd")
-        words = ([f"Z\t{level}\t" for level in self.levels], ranks, [f"\t{stdtype}\t" for stdtype in self.stdtypes])
-        groups = [[word.encode("utf-8", "replace") for word in group] for group in words if group]
+        marks = ([f"Z\t{level}\t" for level in self.levels], ranks, [f"\t{stdtype}\t" for stdtype in self.stdtypes])
+        groups = [[word.encode("utf-8", "replace") for word in group] for group in marks if group]
         return Prefilter([*self._text_marks, *groups], self.after, self.before, self._pattern)
 
     @cached_property
@@ -164,39 +164,39 @@ class Source:
         """Raises ValueError for what is no log line."""
         return self.line(offset, logline.parse(raw.decode("utf-8", "replace")))
 
-    def lines(self, wanted: Filter, most: int = MOST) -> Iterator[Line | None]:
+    def lines(self, filter: Filter, most: int = MOST) -> Iterator[Line | None]:
         """The wanted ones; None now and then, for work that found nothing. ``most``: bytes to read at a time."""
-        for span in self._spans(wanted):
+        for span in self._spans(filter):
             if span is None:
                 yield None
             else:
-                yield from self._chosen(blocks(self.path, *span, most), wanted)
+                yield from self._chosen(blocks(self.path, *span, most), filter)
 
-    def lines_backward(self, wanted: Filter, most: int = MOST) -> Iterator[Line | None]:
+    def lines_backward(self, filter: Filter, most: int = MOST) -> Iterator[Line | None]:
         spans = []
-        for span in self._spans(wanted):
+        for span in self._spans(filter):
             if span is None:
                 yield None
             else:
                 spans.append(span)
         for span in reversed(spans):
-            yield from self._chosen(blocks_backward(self.path, *span, most), wanted, backward=True)
+            yield from self._chosen(blocks_backward(self.path, *span, most), filter, backward=True)
 
-    def judged(self, lines: Iterable[tuple[int, bytes]], wanted: Filter, begin: int) -> Iterator[Line]:
+    def judged(self, lines: Iterable[tuple[int, bytes]], filter: Filter, begin: int) -> Iterator[Line]:
         """The wanted ones of lines of a block that begins at ``begin``."""
         for at, raw in lines:
             with suppress(ValueError):
                 line = self.parse(begin + at, raw)
-                if wanted(line):
+                if filter(line):
                     yield line
 
-    def prefilter(self, wanted: Filter) -> Prefilter:
-        return wanted.prefilter
+    def prefilter(self, filter: Filter) -> Prefilter:
+        return filter.prefilter
 
-    def _spans(self, wanted: Filter) -> Iterator[tuple[int, int | None] | None]:
+    def _spans(self, filter: Filter) -> Iterator[tuple[int, int | None] | None]:
         """Where wanted lines may be. To look for a text takes less time than to learn where which time is."""
-        prefilter = self.prefilter(wanted)
-        if wanted.text or (prefilter.lowest is None and prefilter.highest is None):
+        prefilter = self.prefilter(filter)
+        if filter.text or (prefilter.lowest is None and prefilter.highest is None):
             yield 0, None
         else:
             times = log_times.of_file(self.path)
@@ -219,10 +219,10 @@ class Source:
 
     def _given_up(self, offset: int, before: Iterable[bytes]) -> Line:
         """Says that the file is read no further. ``before``: what was read last, the last line first."""
-        words = f"{_PATIENCE >> 20} MiB here are no lines of text; what is beyond them is not shown"
+        message = f"{_PATIENCE >> 20} MiB here are no lines of text; what is beyond them is not shown"
         last = next(self.judged(((0, raw) for raw in before), Filter(), 0), None)
         at = status(self.path).st_mtime if last is None else last.at
-        return self.line(offset, logline.LogLine(at, "WARNING", None, "stderr", words))
+        return self.line(offset, logline.LogLine(at, "WARNING", None, "stderr", message))
 
 
 @dataclass(frozen=True)
@@ -232,8 +232,8 @@ class BatchOutput(Source):
     at: float = 0.0
     said_by = "slurm"
 
-    def prefilter(self, wanted: Filter) -> Prefilter:
-        return wanted.text_prefilter
+    def prefilter(self, filter: Filter) -> Prefilter:
+        return filter.text_prefilter
 
     def parse(self, offset: int, raw: bytes) -> Line:
         text = raw.decode("utf-8", "replace").rstrip("\n")
@@ -241,15 +241,16 @@ class BatchOutput(Source):
         return line._replace(source=self.said_by)
 
 
-def sources(kept: Callable[[str], RunDir], run_ids: Iterable[str]) -> list[list[Source]]:
-    """The logs of a trial's runs, given in order: one list for each attempt. ``kept`` says where what a run wrote is to be read."""
-    found = []
+def sources(directory_of: Callable[[str], RunDir], run_ids: Iterable[str]) -> list[list[Source]]:
+    """The logs of a trial's runs, given in order: one list for each attempt. ``directory_of``: where the files of a
+    run are read."""
+    logs = []
     for n, run_id in enumerate(run_ids, 1):
-        run_dir = kept(run_id)
+        run_dir = directory_of(run_id)
         for k in run_dir.attempts_with_logs():
             attempt, id = run_dir.attempt(k), AttemptId(run_id, k)
-            said = run_dir.waiting(k)
-            of_master = [Source(said, id, n, _MASTER, "master", False)] if exists(said) else []
+            waiting = run_dir.waiting(k)
+            of_master = [Source(waiting, id, n, _MASTER, "master", False)] if exists(waiting) else []
             ranks = attempt.nodes_with_logs()
             names = _node_names(attempt) if ranks else []
             lone = _one_worker(run_dir.spec) if ranks else False
@@ -258,12 +259,12 @@ def sources(kept: Callable[[str], RunDir], run_ids: Iterable[str]) -> list[list[
                 for rank in ranks
             ]
             if of_master or of_nodes:
-                found.append([*of_master, *of_nodes])
+                logs.append([*of_master, *of_nodes])
         if (written := _batch_output(run_dir, run_id, n)) is not None:
-            if not found or found[-1][0].n != n:
-                found.append([])
-            found[-1].append(written)
-    return found
+            if not logs or logs[-1][0].n != n:
+                logs.append([])
+            logs[-1].append(written)
+    return logs
 
 
 def _batch_output(run_dir: RunDir, run_id: str, n: int) -> BatchOutput | None:
@@ -296,36 +297,36 @@ def _node_names(attempt: AttemptDir) -> Sequence[str]:
 
 
 def read(
-    attempts: Sequence[Sequence[Source]], wanted: Filter, limit: int = 0, *, newest_first: bool = False
+    attempts: Sequence[Sequence[Source]], filter: Filter, limit: int = 0, *, newest_first: bool = False
 ) -> Iterator[Line]:
     """Lines in order of time, at most ``limit`` of them unless it is 0. ``newest_first`` reads the files from their ends, so
     the tail of a long log costs what the tail costs."""
-    lines = (line for line in _merged(attempts, wanted, newest_first=newest_first) if line is not None)
+    lines = (line for line in _merged(attempts, filter, newest_first=newest_first) if line is not None)
     return islice(lines, limit) if limit > 0 else lines
 
 
 def looks(
-    attempts: Sequence[Sequence[Source]], wanted: Filter, limit: int = 0, *, newest_first: bool = False
+    attempts: Sequence[Sequence[Source]], filter: Filter, limit: int = 0, *, newest_first: bool = False
 ) -> Iterator[list[Line]]:
     """As ``read``, by pieces that each take about as long, whether what is read is wanted or not: between two, a reader that has
     left is noticed."""
-    found = 0
-    for lines in pieces(_merged(attempts, wanted, newest_first=newest_first)):
-        if 0 < limit <= found + len(lines):
-            yield lines[: limit - found]
+    count = 0
+    for lines in pieces(_merged(attempts, filter, newest_first=newest_first)):
+        if 0 < limit <= count + len(lines):
+            yield lines[: limit - count]
             return
-        found += len(lines)
+        count += len(lines)
         yield lines
 
 
-def _merged(attempts: Sequence[Sequence[Source]], wanted: Filter, *, newest_first: bool) -> Iterator[Line | None]:
+def _merged(attempts: Sequence[Sequence[Source]], filter: Filter, *, newest_first: bool) -> Iterator[Line | None]:
     for attempt in reversed(attempts) if newest_first else attempts:
-        chosen = [source for source in attempt if wanted.of(source)]
+        chosen = [source for source in attempt if filter.of(source)]
         most = bytes_each(chosen)
         if newest_first:
-            yield from _newest_first([source.lines_backward(wanted, most) for source in chosen])
+            yield from _newest_first([source.lines_backward(filter, most) for source in chosen])
         else:
-            yield from oldest_first([source.lines(wanted, most) for source in chosen])
+            yield from oldest_first([source.lines(filter, most) for source in chosen])
 
 
 def bytes_each(sources: Sequence[Source]) -> int:
@@ -359,5 +360,5 @@ def pieces(lines: Iterator[Line | None]) -> Iterator[list[Line]]:
 
 def _level(text: str) -> str:
     """That of a line in which Slurm's own programs may complain of something."""
-    found = _COMPLAINT.match(text)
-    return _LEVELS[found[1]] if found else "INFO"
+    complaint = _COMPLAINT.match(text)
+    return _LEVELS[complaint[1]] if complaint else "INFO"

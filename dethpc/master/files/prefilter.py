@@ -69,8 +69,8 @@ class Prefilter:
             return
         marks = self._groups[0]
         ahead = [block.find(mark, first.start()) for mark in marks]  # where each is next
-        while found := [at for at in ahead if at >= 0]:
-            at = min(found)
+        while positions := [at for at in ahead if at >= 0]:
+            at = min(positions)
             begin = block.rfind(b"\n", 0, at) + 1
             end = block.find(b"\n", at) + 1
             yield begin, block[begin:end]

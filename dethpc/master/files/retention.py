@@ -70,15 +70,15 @@ class LogRetention:
 
     def _policies(self) -> dict[int, int]:
         """Experiments whose logs are not kept for ever, with the days that they are kept."""
-        found = {}
+        policies = {}
         with self._store.read() as connection:
             configured = queries.experiments_that_configure(connection, "log_retention_days")
         for experiment_id, config in configured.items():
             with contextlib.suppress(ConfigError):
                 policy = ExperimentConfig.from_json(config).retention_policy
                 if policy is not None and policy.log_retention_days >= 0:
-                    found[experiment_id] = policy.log_retention_days
-        return found
+                    policies[experiment_id] = policy.log_retention_days
+        return policies
 
     def _delete(self, trial_id: int, days: int) -> None:
         with self._store.read() as connection:
@@ -91,8 +91,8 @@ class LogRetention:
             _delete_logs(self._home.run(run.id))
             if _has_logs(self._home.kept(run.id)):
                 raise OSError(errno.EBUSY, "its archive is in use", str(self._home.kept(run.id).path))
-            words = f"the log was deleted, as retention_policy says: the trial ended {days} days ago or earlier"
-            write(self._home, run.id, run.attempt, words, "INFO")
+            message = f"the log was deleted, as retention_policy says: the trial ended {days} days ago or earlier"
+            write(self._home, run.id, run.attempt, message, "INFO")
 
 
 def _has_logs(run_dir: RunDir) -> bool:

@@ -47,8 +47,8 @@ class Admission:
         """Where a job runs that does something to files of this pool's experiments: there, or in the default pool if the cluster
         has that pool no longer. Never raises."""
         try:
-            known = any(pool.name == of for pool in self._view.pools(PLAN))
-            return of if known else self.default_pool()
+            exists = any(pool.name == of for pool in self._view.pools(PLAN))
+            return of if exists else self.default_pool()
         except SchedulerUnavailable:
             return of
 
@@ -58,14 +58,14 @@ class Admission:
         self.pool(name)
         self._within_limits(config)
         try:
-            found = self.shape(config)
+            shape = self.shape(config)
         except ValueError as error:
             raise ConfigError([Problem("resources.slots_per_trial", f"asks for {error}")]) from None
-        impossible = infeasible(self._request(config, found), self._view.pool(name))
+        impossible = infeasible(self._request(config, shape), self._view.pool(name))
         if impossible is not None:
             raise ConfigError([Problem(impossible.field, f"asks for {impossible.why}; {impossible.remedy}")])
-        self.container(config, found.slot_type)
-        return self._script.text(Path("/run"), "check", config, found)
+        self.container(config, shape.slot_type)
+        return self._script.text(Path("/run"), "check", config, shape)
 
     def _within_limits(self, config: ExperimentConfig) -> None:
         """Refuse what the site forbids. Raises ConfigError with all of it."""
@@ -137,17 +137,17 @@ class Admission:
         """What a trial of the experiment asks of its pool. Raises SchedulerUnavailable, and ValueError where it fits no node."""
         return self._request(config, self.shape(config))
 
-    def _request(self, config: ExperimentConfig, found: Shape) -> ResourceRequest:
+    def _request(self, config: ExperimentConfig, shape: Shape) -> ResourceRequest:
         name = config.resources.resource_pool
-        pool, slots = pool_of(self._site, name), max(1, found.slots_per_node)
+        pool, slots = pool_of(self._site, name), max(1, shape.slots_per_node)
         options = [*pool.sbatch_args, *(config.slurm.sbatch_args or [])]
         return ResourceRequest(
             pool=name,
-            nodes=found.nodes,
-            slots_per_node=found.slots_per_node,
-            slot_type=found.slot_type,
+            nodes=shape.nodes,
+            slots_per_node=shape.slots_per_node,
+            slot_type=shape.slot_type,
             time_limit=time_asked(options) or pool.time_min_seconds or pool.time_limit_seconds,
-            cpus_per_node=cores_per_node(pool, config, found),
+            cpus_per_node=cores_per_node(pool, config, shape),
             memory_per_node_mb=slots * memory.megabytes(pool.mem_per_slot or "0M"),
         )
 
@@ -160,14 +160,14 @@ class Admission:
         largest = max((node.slots for node in nodes if name in node.pools), default=0)
         per_node = config.slurm.slots_per_node or site_pool.slots_per_node or largest
         single, slots = resources.is_single_node or False, resources.slots_per_trial
-        asked = asked_of(config.slurm.sbatch_args or [])
+        request = asked_of(config.slurm.sbatch_args or [])
         script = batch_script(config.entrypoint) is not None
-        if asked.nodes is None and not (script and is_of_options(asked, slots, slot_type)):
+        if request.nodes is None and not (script and is_of_options(request, slots, slot_type)):
             return spread(slots, per_node, slot_type, single_node=single)
-        found = spread_as_asked(slots, per_node, slot_type, asked, even=not script)
-        if single and found.nodes > 1:
-            raise ValueError(f"{found.nodes} nodes, beside is_single_node")
-        return found
+        shape = spread_as_asked(slots, per_node, slot_type, request, even=not script)
+        if single and shape.nodes > 1:
+            raise ValueError(f"{shape.nodes} nodes, beside is_single_node")
+        return shape
 
 
 def _trials(config: ExperimentConfig) -> int:

@@ -104,19 +104,19 @@ class Arrays:
         if self._left is None:
             with contextlib.suppress(OSError):
                 self._left = dict.fromkeys(os.listdir(self._home.arrays), 0)
-        left = self._left = {**dict.fromkeys(self._runs, 0), **(self._left or {})}
-        if not left:
+        remaining = self._left = {**dict.fromkeys(self._runs, 0), **(self._left or {})}
+        if not remaining:
             return
         live = {
             run_of_job(self._cluster_id, job.name)
             for job in listed
             if job.state.live and element_of(job.job_id) is not None
         }
-        for array, looks in list(left.items()):
+        for array, looks in list(remaining.items()):
             if array in live or any(runs.get(run) is not None for run in self._of(array)):
-                left[array] = 0
+                remaining[array] = 0
             elif looks + 1 < LOOKS:
-                left[array] = looks + 1
+                remaining[array] = looks + 1
             else:
-                del left[array]
+                del remaining[array]
                 self.drop(array)

@@ -231,10 +231,10 @@ class HandOver:
         if len(batch.answers) > before:
             first, last = group[0][0].run, group[-1][0].run
             self._alone_until[job_of(first)] = time.monotonic() + ALONE_FOR
-            words = (
+            message = (
                 "runs %s to %s were refused as one job array (%s) and go one by one, as do the next ones for %g minutes"
             )
-            log.warning(words, first.id, last.id, why, ALONE_FOR / 60)
+            log.warning(message, first.id, last.id, why, ALONE_FOR / 60)
 
     def _submit_one(self, live: LiveRun, job: JobRequest, batch: Batch) -> None:
         if batch.stopped_by is not None or batch.defers(live.run):
@@ -277,8 +277,8 @@ class HandOver:
 def _mark(live: LiveRun, job: JobRequest, scheduler: str, **more: str) -> None:
     """Say in the run's directory that its job is handed over now, and to whom. Raises OSError."""
     # Not on disk yet: should the machine stop now, the claim still lets only one job of the run train.
-    told = sealed({"at": time.time(), "scheduler": scheduler, **more})
-    write_json(job.run_dir / SUBMITTING, told, durable=False)
+    note = sealed({"at": time.time(), "scheduler": scheduler, **more})
+    write_json(job.run_dir / SUBMITTING, note, durable=False)
     live.handed_to = scheduler
 
 

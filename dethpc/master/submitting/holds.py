@@ -60,16 +60,16 @@ class Holds:
         held = self._held.get(job_of(run))
         self._forget({job for job, other in self._held.items() if other == held})
 
-    def keep(self, wanted: set[int | str]) -> None:
+    def keep(self, jobs: set[int | str]) -> None:
         """Forget the holds of all jobs but these."""
-        self._forget(self._held.keys() - wanted)
+        self._forget(self._held.keys() - jobs)
 
     def _forget(self, jobs: set[int | str]) -> None:
         if jobs:
             self._held = {job: held for job, held in self._held.items() if job not in jobs}
             self._tried = {job: at for job, at in self._tried.items() if job in self._held}
-            left = set(self._held.values())
-            self._holds = {held: hold for held, hold in self._holds.items() if held in left}
+            remaining = set(self._held.values())
+            self._holds = {held: hold for held, hold in self._holds.items() if held in remaining}
 
 
 def job_of(run: Run) -> int | str:

@@ -76,23 +76,23 @@ class Images:
         experiment = state.experiments.get(task.experiment_id or 0) if task is not None else None
         if trial is None or experiment is None:
             return ""
-        wanted = self._wanted(experiment.config, trial)
-        if wanted is None:
+        needed = self._wanted(experiment.config, trial)
+        if needed is None:
             return ""
-        digest = self._digest(wanted, trial, experiment.row, experiment.config)
-        if digest and self.cache.has(wanted.format, digest):
-            if self.cache.lacks_python(wanted.format, digest):
-                raise SubmitRejected(f"image {wanted.image.name} has no python3; runs need Python 3.9 or newer inside")
-            self.cache.need(wanted.format, digest, self._who)
+        digest = self._digest(needed, trial, experiment.row, experiment.config)
+        if digest and self.cache.has(needed.format, digest):
+            if self.cache.lacks_python(needed.format, digest):
+                raise SubmitRejected(f"image {needed.image.name} has no python3; runs need Python 3.9 or newer inside")
+            self.cache.need(needed.format, digest, self._who)
             if trial.image != digest:
                 self._ledger.do(events.DescribeTrial(trial.id, TrialChanges(image=digest), time.time()))
             return ""
-        return self._pulled(wanted, run, experiment.row, experiment.config, forced=digest is None)
+        return self._pulled(needed, run, experiment.row, experiment.config, forced=digest is None)
 
     def path(self, config: ExperimentConfig, trial: Trial) -> Path | None:
         """Where the image of a run lies that misses none; None: it has none from a registry. Raises SubmitRejected."""
-        wanted = self._wanted(config, trial)
-        return self.cache.path(wanted.format, trial.image) if wanted is not None and trial.image else None
+        needed = self._wanted(config, trial)
+        return self.cache.path(needed.format, trial.image) if needed is not None and trial.image else None
 
     def _wanted(self, config: ExperimentConfig, trial: Trial | None) -> Wanted | None:
         """Raises SubmitRejected for a name that is none."""
@@ -115,35 +115,35 @@ class Images:
         except (SchedulerUnavailable, ValueError):
             return SLOT_TYPES[0]
 
-    def _digest(self, wanted: Wanted, trial: Trial, row: Experiment, config: ExperimentConfig) -> str | None:
+    def _digest(self, needed: Wanted, trial: Trial, row: Experiment, config: ExperimentConfig) -> str | None:
         """That of the image that the trial is to have; "" while nobody has asked, None when it is to be asked again."""
         if trial.image:
             return trial.image
-        known = self.cache.named(wanted.image.name)
-        if config.environment.force_pull_image and not wanted.image.digest:
-            return known.digest if known is not None and known.at >= row.created_at else None
-        return known.digest if known is not None else ""
+        cached = self.cache.named(needed.image.name)
+        if config.environment.force_pull_image and not needed.image.digest:
+            return cached.digest if cached is not None and cached.at >= row.created_at else None
+        return cached.digest if cached is not None else ""
 
     # --- who pulls it
 
-    def _pulled(self, wanted: Wanted, run: Run, row: Experiment, config: ExperimentConfig, *, forced: bool) -> str:
-        about = f"{WAITS_FOR_IMAGE}{wanted.image.name}: "
-        live = next((task for task in self.pulls() if _same(task, wanted)), None)
+    def _pulled(self, needed: Wanted, run: Run, row: Experiment, config: ExperimentConfig, *, forced: bool) -> str:
+        about = f"{WAITS_FOR_IMAGE}{needed.image.name}: "
+        live = next((task for task in self.pulls() if _same(task, needed)), None)
         if live is not None:
             return about + self.said(live)
         with self._store.read() as connection:
-            last = queries.last_pull(connection, wanted.title)
+            last = queries.last_pull(connection, needed.title)
             alike = last is not None and self._auth(connection, last) == _auth_of(config)
         if last is not None and alike and (last.ended_at or 0.0) >= run.created_at:
             if last.state is not State.COMPLETED:
-                raise SubmitRejected(f"image {wanted.image.name} cannot be pulled: {last.reason}")
+                raise SubmitRejected(f"image {needed.image.name} cannot be pulled: {last.reason}")
             if time.time() < (last.ended_at or 0.0) + SEEN_WITHIN:
                 return f"{about}it was pulled, and is not seen here yet"
             raise SubmitRejected(
-                f"image {wanted.image.name} was pulled, and is not in {self.cache.root} as this machine sees it; "
+                f"image {needed.image.name} was pulled, and is not in {self.cache.root} as this machine sees it; "
                 "images.cache of the site configuration must be a folder that all nodes share"
             )
-        order = self._task(wanted, row.owner, row.pool, garbage_runs.whose(config), auth_of=row.id, force=forced)
+        order = self._task(needed, row.owner, row.pool, garbage_runs.whose(config), auth_of=row.id, force=forced)
         self._ledger.do(order)
         return f"{about}its pull is queued"
 
@@ -156,15 +156,15 @@ class Images:
         if not image.remote:
             raise Refused(f"{text} is a path: there is nothing to pull")
         pool = pool or self._admission.default_pool()
-        runtime = next((each.runtime for each in pool_of(self._pools, pool).container), "none")
-        wanted = Wanted(image, format or names.FORMATS.get(runtime, ""))
-        if wanted.format not in set(names.FORMATS.values()):
+        runtime = next((offer.runtime for offer in pool_of(self._pools, pool).container), "none")
+        needed = Wanted(image, format or names.FORMATS.get(runtime, ""))
+        if needed.format not in set(names.FORMATS.values()):
             allowed = ", ".join(sorted(set(names.FORMATS.values())))
             raise Refused(f"pool {pool or 'of no name'} has no container runtime: say which format, one of {allowed}")
-        live = next((task for task in self.pulls() if _same(task, wanted)), None)
+        live = next((task for task in self.pulls() if _same(task, needed)), None)
         if live is not None:
             return live.id
-        event = self._task(wanted, owner, pool, [], auth_of=None, force=force)
+        event = self._task(needed, owner, pool, [], auth_of=None, force=force)
         self._ledger.do(event)
         return event.id
 
@@ -194,23 +194,23 @@ class Images:
         """How far the task is."""
         if not any(run.task_id == task.id and run.attempt >= 0 for run in list(self._ledger.state.runs.values())):
             return "its pull is queued"
-        found = self.cache.progress(task.config.get("image", ""), task.config.get("format", ""))
-        step, done, total = str(found.get("step") or "pulling"), found.get("done"), found.get("total")
+        progress = self.cache.progress(task.config.get("image", ""), task.config.get("format", ""))
+        step, done, total = str(progress.get("step") or "pulling"), progress.get("done"), progress.get("total")
         if isinstance(done, int) and isinstance(total, int) and total > 0:
             return f"{step}, {min(100, 100 * done // total) // 10 * 10} %"
         return step
 
     def _task(
-        self, wanted: Wanted, owner: str, pool: str, sbatch_args: list[str], *, auth_of: int | None, force: bool
+        self, needed: Wanted, owner: str, pool: str, sbatch_args: list[str], *, auth_of: int | None, force: bool
     ) -> events.CreateTask:
-        config: dict[str, Any] = {"image": wanted.image.name, "format": wanted.format, "force": force}
+        config: dict[str, Any] = {"image": needed.image.name, "format": needed.format, "force": force}
         if auth_of is not None:
             config["auth_of"] = auth_of
         return events.CreateTask(
             id=str(uuid4()),
             kind=TaskKind.IMAGE_PULL,
             owner=owner,
-            name=wanted.title,
+            name=needed.title,
             config={**config, "sbatch_args": sbatch_args},
             pool=self._site.pool or pool,
             slots=0,
@@ -224,21 +224,21 @@ class Images:
         """Write what the task's job is to do into ``file``; the configuration of that job. Raises OSError."""
         from dethpc.exec.images.pull import Order  # it loads what a job pulls images with
 
-        asked, site = task.config, self._site
-        order = Order(cache=str(self.cache.root), owner=f"task {task.id}", remove=asked.get("remove") or [])
-        if asked.get("image"):
-            image = names.parse(asked["image"])
+        request, site = task.config, self._site
+        order = Order(cache=str(self.cache.root), owner=f"task {task.id}", remove=request.get("remove") or [])
+        if request.get("image"):
+            image = names.parse(request["image"])
             with self._store.read() as connection:
                 auth = self._auth(connection, task)
             order = dataclasses.replace(
                 order,
                 name=image.name,
-                format=asked["format"],
+                format=request["format"],
                 registry=image.registry,
                 repository=image.repository,
                 reference=image.digest or image.tag,
                 is_sif=image.kind == names.ORAS,
-                force=bool(asked.get("force")),
+                force=bool(request.get("force")),
                 mirrors=list(site.mirrors.get(image.registry, [])),
                 insecure=list(site.insecure),
                 auth=auth,
@@ -246,7 +246,7 @@ class Images:
                 scratch=site.scratch or "",
             )
         write_json(file, sealed(order.to_json()), durable=False)
-        return garbage_runs.job(task.name, file, task.pool, asked.get("sbatch_args") or [], "dethpc.exec.images")
+        return garbage_runs.job(task.name, file, task.pool, request.get("sbatch_args") or [], "dethpc.exec.images")
 
     def _auth(self, connection: Any, task: Task) -> dict[str, Any]:
         """The credentials of the experiment for which the task pulls."""
@@ -263,9 +263,9 @@ class Images:
     def unneeded(self) -> list[Entry]:
         """Images that no experiment of this master needs which has not ended, and no run of another one that shares the cache has
         started from of late."""
-        kept = self._ledger.look(_needed) | self._usual()
-        known = {self.cache.named(name) for name in kept}
-        digests = kept | {each.digest for each in known if each is not None}
+        in_use = self._ledger.look(_needed) | self._usual()
+        cached = {self.cache.named(name) for name in in_use}
+        digests = in_use | {entry.digest for entry in cached if entry is not None}
         others = self.cache.needed_by_others(self._who)
         free = [entry for entry in self.cache.entries() if entry.digest not in digests]
         for entry in free:
@@ -274,13 +274,13 @@ class Images:
 
     def _usual(self) -> set[str]:
         """Names in full of the images that pools give to experiments which name none."""
-        offered = [each.image for pool in self._pools.pools.values() for each in pool.container]
+        offered = [offer.image for pool in self._pools.pools.values() for offer in pool.container]
         return {name for image in offered for kind in SLOT_TYPES if (name := _full(getattr(image, kind)))}
 
-    def remove(self, wanted: Sequence[tuple[str, str]], owner: str) -> int:
+    def remove(self, requested: Sequence[tuple[str, str]], owner: str) -> int:
         """Take these away, by format and digest, as far as nobody needs them; a task removes their files. How many go."""
         free = {(entry.format, entry.digest) for entry in self.unneeded()}
-        paths = [path for each in wanted if each in free and (path := self.cache.put_aside(*each)) is not None]
+        paths = [path for image in requested if image in free and (path := self.cache.put_aside(*image)) is not None]
         if paths:
             self._ledger.do(
                 events.CreateTask(
@@ -297,8 +297,8 @@ class Images:
         return len(paths)
 
 
-def _same(task: Task, wanted: Wanted) -> bool:
-    return (task.config.get("image"), task.config.get("format")) == (wanted.image.name, wanted.format)
+def _same(task: Task, needed: Wanted) -> bool:
+    return (task.config.get("image"), task.config.get("format")) == (needed.image.name, needed.format)
 
 
 def _auth_of(config: ExperimentConfig) -> dict[str, Any]:
@@ -308,14 +308,14 @@ def _auth_of(config: ExperimentConfig) -> dict[str, Any]:
 
 def _needed(state: ClusterState) -> set[str]:
     """Digests, and names in full, of what experiments that have not ended start from."""
-    found: set[str] = set()
+    images: set[str] = set()
     for experiment in state.experiments.values():
         if experiment.row.state.terminal:
             continue
         image = experiment.config.environment.image
-        found |= {name for kind in SLOT_TYPES if (name := _full(getattr(image, kind)))}
-        found.update(trial.image for trial in experiment.trials)
-    return found
+        images |= {name for kind in SLOT_TYPES if (name := _full(getattr(image, kind)))}
+        images.update(trial.image for trial in experiment.trials)
+    return images
 
 
 def _full(text: str | None) -> str:

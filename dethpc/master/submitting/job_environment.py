@@ -61,6 +61,6 @@ def of_master() -> dict[str, str]:
 
     The interpreter that runs the master stands first on PATH: ``python3`` in an entrypoint is the one that has the user's packages.
     """
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_FOR_JOBS)}
-    kept["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
-    return kept
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_FOR_JOBS)}
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
+    return environment

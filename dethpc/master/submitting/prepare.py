@@ -110,9 +110,9 @@ class JobBuilder:
         experiment = state.experiments.get(task.experiment_id or 0)
         if run.number > 1 and (trial is None or trial.lost):  # the run before it ended without training
             context = experiment.row.context_sha256 if trial is not None and experiment is not None else ""
-            for words in at_rest.check_inputs(self._home, self._harness, context):
+            for warning in at_rest.check_inputs(self._home, self._harness, context):
                 self._home.run(run.id).make()
-                trouble.write(self._home, run.id, 0, words, "WARNING")
+                trouble.write(self._home, run.id, 0, warning, "WARNING")
         if trial is not None and run.number == 1 and copies_nothing(trial):
             self._home.run(run.id).make()
             trouble.write(self._home, run.id, 0, f"this trial {NEW_WEIGHTS}", "WARNING")
@@ -263,9 +263,9 @@ class JobBuilder:
 
     def _checkpoints(self, trial: Trial, section: dict[str, Any]) -> list[dict[str, Any]]:
         """What the trial can go on from, latest first, should the latest be missing. ``section``: its checkpoint storage."""
-        known = list(self._ledger.state.checkpoints.get(trial.id, {}).values())
-        left = usable(self._ledger.state, trial, known)
-        from_latest = itertools.dropwhile(lambda checkpoint: checkpoint.uuid != trial.latest_checkpoint, left)
+        checkpoints = list(self._ledger.state.checkpoints.get(trial.id, {}).values())
+        latest_first = usable(self._ledger.state, trial, checkpoints)
+        from_latest = itertools.dropwhile(lambda checkpoint: checkpoint.uuid != trial.latest_checkpoint, latest_first)
         return [
             {"uuid": c.uuid, "steps_completed": c.steps_completed}
             | ({"storage": c.storage} if c.storage and c.storage != section and not _reads(section, c) else {})
@@ -284,12 +284,12 @@ class JobBuilder:
         off = nodes.avoided(self._ledger.state, task_id, time.time())
         if not off and not refused:
             return []
-        members, asked = self._view.pool(pool).nodes, self.admission.request(config)
-        if refused and nodes.too_few_left(members, asked, refused):
+        members, request = self._view.pool(pool).nodes, self.admission.request(config)
+        if refused and nodes.too_few_left(members, request, refused):
             raise SubmitRejected(
-                f"its log policies exclude {', '.join(refused)}, and pool {pool} has too few other nodes for {asked}"
+                f"its log policies exclude {', '.join(refused)}, and pool {pool} has too few other nodes for {request}"
             )
-        return nodes.left_out(off, members, asked, refused)
+        return nodes.left_out(off, members, request, refused)
 
 
 def _reads(section: dict[str, Any], checkpoint: Checkpoint) -> bool:
@@ -297,9 +297,9 @@ def _reads(section: dict[str, Any], checkpoint: Checkpoint) -> bool:
     return bool(section.get("read_from")) and not storage.elsewhere(checkpoint.storage, section)
 
 
-def checkpoint_cost(taken: Sequence[float]) -> float:
+def checkpoint_cost(seconds: Sequence[float]) -> float:
     """What saving a checkpoint may take, in seconds: the 95th percentile of what it took; 0 before anything was measured."""
-    ordered = sorted(taken)
+    ordered = sorted(seconds)
     return ordered[math.ceil(0.95 * len(ordered)) - 1] if ordered else 0.0
 
 

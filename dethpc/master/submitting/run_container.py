@@ -71,7 +71,7 @@ class Inside:
             if self.runtime.name == "podman" and self.path and os.stat(self.path).st_uid != os.geteuid():
                 yield f"environment.image: podman may refuse {self.path}, another user's; a copy of your own starts"
 
-    def wrap(self, config: ExperimentConfig, found: Shape, seen: Seen) -> Wrapped:
+    def wrap(self, config: ExperimentConfig, shape: Shape, seen: Seen) -> Wrapped:
         """What each task of the run starts. Raises ConfigError for a path that the runtime cannot be told."""
         resources, environment = config.resources, config.environment
         extras = Extras(
@@ -84,7 +84,7 @@ class Inside:
             drop_capabilities=environment.drop_capabilities,
         )
         env = Env({}, (*PASSED, *self.site.variables))
-        gpus: Any = found.slot_type if found.slots_per_node and found.slot_type != "cpu" else ""
+        gpus: Any = shape.slot_type if shape.slots_per_node and shape.slot_type != "cpu" else ""
         start = command(str(seen.harness), str(seen.run_dir))
         try:
             return self.runtime.wrap(self.path, start, list(self._binds(config, seen)), env, gpus, extras)
@@ -126,7 +126,7 @@ class Inside:
         kind = images.kind(self.path)
         if kind not in self.runtime.images:
             can = [name for name, runtime in RUNTIMES.items() if kind in runtime.images]
-            kinds = " or ".join(sorted(_KINDS[each] for each in self.runtime.images))
+            kinds = " or ".join(sorted(_KINDS[form] for form in self.runtime.images))
             hint = f"{_KINDS[kind]} starts with {', '.join(can)}"
             yield Problem.of_value("environment.image", repr(self.path), f"{kinds} for {self.runtime.name}", hint)
         elif not os.path.exists(self.path):
@@ -148,10 +148,10 @@ _KINDS = {"folder": "an unpacked folder", "sif": "a .sif file", "sqsh": "a .sqsh
 def of(pool: PoolConfig, config: ExperimentConfig, slot_type: str, pulled: Path | None = None) -> Inside | None:
     """The container that runs of the experiment start in; None: they start without one. ``pulled``: where its image is, if that is
     of a registry. Raises ConfigError."""
-    site, wanted = _chosen(pool, config), config.environment.image_for(slot_type)
+    site, experiment_image = _chosen(pool, config), config.environment.image_for(slot_type)
     if site is None:
         return None
-    image = wanted or site.image_for(slot_type)
+    image = experiment_image or site.image_for(slot_type)
     if not image:
         return None
     try:
@@ -164,15 +164,15 @@ def of(pool: PoolConfig, config: ExperimentConfig, slot_type: str, pulled: Path 
 
 
 def _chosen(pool: PoolConfig, config: ExperimentConfig) -> Container | None:
-    wanted = config.environment.container_runtime
+    runtime_name = config.environment.container_runtime
     offered = {container.runtime: container for container in pool.container}
-    if wanted == "none":
+    if runtime_name == "none":
         return None
-    if wanted is not None and wanted not in offered:
+    if runtime_name is not None and runtime_name not in offered:
         runtimes = f"one of {', '.join([*offered, 'none'])}, which pool {config.resources.resource_pool} has"
-        raise ConfigError([Problem.of_value("environment.container_runtime", repr(wanted), runtimes)])
+        raise ConfigError([Problem.of_value("environment.container_runtime", repr(runtime_name), runtimes)])
     first = next(iter(offered.values()), None)
-    chosen = first if wanted is None else offered[wanted]
+    chosen = first if runtime_name is None else offered[runtime_name]
     return None if chosen is None or chosen.runtime == "none" else chosen
 
 

@@ -105,17 +105,17 @@ def asked_resources(pool: PoolConfig, config: ExperimentConfig, shape: Shape) ->
     """Nodes, tasks, cores, GPUs and memory, but for those that options of sbatch ask for: their own lines say it. An sbatch script
     gets what sbatch gives it, so of what it leaves open only the site's own defaults are asked for."""
     slurm, slots = config.slurm, max(1, shape.slots_per_node)
-    asked = asked_of([*pool.sbatch_args, *(slurm.sbatch_args or [])])
+    request = asked_of([*pool.sbatch_args, *(slurm.sbatch_args or [])])
     script = batch_script(config.entrypoint) is not None
     cores = cores_of_task(pool, shape, slurm)
-    cores_asked = bool(asked.names & CPUS) or (script and not pool.cpus_per_slot and (asked.sized or cores == 1))
-    gpus = shape.slot_type != "cpu" and shape.slots_per_node and not pool.whole_nodes and not asked.asks_gpus
-    own_gpus = gpus and not (script and asked.whole_nodes)
+    cores_asked = bool(request.names & CPUS) or (script and not pool.cpus_per_slot and (request.sized or cores == 1))
+    gpus = shape.slot_type != "cpu" and shape.slots_per_node and not pool.whole_nodes and not request.asks_gpus
+    own_gpus = gpus and not (script and request.whole_nodes)
     return Resources(
-        nodes=None if asked.nodes is not None or shape.open else shape.nodes,
-        ntasks_per_node=None if asked.names & TASKS else slurm.ntasks_per_node,
+        nodes=None if request.nodes is not None or shape.open else shape.nodes,
+        ntasks_per_node=None if request.names & TASKS else slurm.ntasks_per_node,
         cpus_per_task=None if cores_asked else cores,
         gres=pool.gres_of(slots, slurm.gpu_type) if own_gpus else None,
-        exclusive=pool.whole_nodes and not asked.whole_nodes,
-        mem=None if asked.names & MEMORY else pool.mem_per_slot and memory.times(pool.mem_per_slot, slots),
+        exclusive=pool.whole_nodes and not request.whole_nodes,
+        mem=None if request.names & MEMORY else pool.mem_per_slot and memory.times(pool.mem_per_slot, slots),
     )

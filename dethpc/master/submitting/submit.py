@@ -89,8 +89,8 @@ class Submitter:
 
     def _take_refusals(self, batch: Batch) -> None:
         """A refusal that meets what was taken before, and what the site has closed for a while, hold the experiment."""
-        taken = [self._runs.get(answer.run_id) for answer in batch.answers if isinstance(answer, events.Submitted)]
-        for live in filter(None, taken):
+        accepted = [self._runs.get(answer.run_id) for answer in batch.answers if isinstance(answer, events.Submitted)]
+        for live in filter(None, accepted):
             live.refusal = ""
             self._holds.taken(live.run)
         for live, error in batch.refused:
@@ -200,8 +200,8 @@ class Submitter:
 
         What is wrong with one run's directory alone lets the others pass.
         """
-        words = f"the run directory cannot be written: {error}"
-        log.warning("run %s: %s", live.run.id, words, exc_info=None if isinstance(error, OSError) else error)
+        message = f"the run directory cannot be written: {error}"
+        log.warning("run %s: %s", live.run.id, message, exc_info=None if isinstance(error, OSError) else error)
         unwanted, most, rest = live.run.intent is not Intent.GO, TRIES_TO_WRITE, self._cadence.pace.fastest_poll
         tries = f"{TRIES_OF_A_DISK if isinstance(error, OSError) else TRIES_TO_WRITE} times in all"
         if isinstance(error, OSError):
@@ -210,15 +210,17 @@ class Submitter:
                 most, rest = TRIES_OF_A_DISK, min(LONGEST_REST, rest * 2 ** min(live.write_failures, 10))
             if not unwanted and error.errno in FULL:
                 most, tries = live.write_failures + 2, "until there is room"
-                words = f"there is no room for the run directory: {self._home.run(live.run.id).path}: {error.strerror}"
+                message = (
+                    f"there is no room for the run directory: {self._home.run(live.run.id).path}: {error.strerror}"
+                )
         live.rests_until[SUBMITTING] = time.monotonic() + rest
         live.write_failures += 1
         if live.write_failures < most and not (unwanted and not isinstance(error, OSError)):
-            if live.in_trouble(words):
-                self._trouble.tell(live, f"{words}; the master tries again, {tries}")
+            if live.in_trouble(message):
+                self._trouble.tell(live, f"{message}; the master tries again, {tries}")
                 # The trial's log may lie on the same disk: its row says it as well.
-                return [] if unwanted else [events.SubmitDeferred(live.run.id, words, time.time())]
+                return [] if unwanted else [events.SubmitDeferred(live.run.id, message, time.time())]
             return []
         if unwanted:
             return [events.AttemptEnded(live.run.id, -1, None, None, time.time())]
-        return [events.SubmitFailed(live.run.id, words, time.time())]
+        return [events.SubmitFailed(live.run.id, message, time.time())]

@@ -50,21 +50,21 @@ def pool_of(site: SiteConfig, name: str) -> PoolConfig:
     return pool if pool.partition else pool.model_copy(update={"partition": name})
 
 
-def spread_as_asked(slots: int, largest: int, slot_type: str, asked: Request, *, even: bool) -> Shape:
+def spread_as_asked(slots: int, largest: int, slot_type: str, request: Request, *, even: bool) -> Shape:
     """As ``spread``, where options of sbatch ask for nodes, tasks or GPUs. ``even``: every node is to have equally many slots."""
-    nodes = asked.least_nodes
-    if asked.nodes is None and largest:
+    nodes = request.least_nodes
+    if request.nodes is None and largest:
         nodes = max(nodes, math.ceil(slots / largest))
     if even and slots % nodes:
         raise ValueError(f"{slots} slots on {nodes} nodes, which --nodes in slurm.sbatch_args asks for")
-    return Shape(nodes, math.ceil(slots / nodes), slot_type, open=asked.nodes_open)
+    return Shape(nodes, math.ceil(slots / nodes), slot_type, open=request.nodes_open)
 
 
-def is_of_options(asked: Request, slots: int, slot_type: str) -> bool:
+def is_of_options(request: Request, slots: int, slot_type: str) -> bool:
     """Whether the slots of an sbatch script are those that its own options ask for, and not others of the configuration."""
     if slot_type == "cpu":
-        return bool(asked.names & (NODES | TASKS | CPUS))
-    return asked.sized and (asked.whole_nodes or asked.all_gpus == slots)
+        return bool(request.names & (NODES | TASKS | CPUS))
+    return request.sized and (request.whole_nodes or request.all_gpus == slots)
 
 
 def asked_of(options: Sequence[str]) -> Request:
@@ -75,26 +75,26 @@ def asked_of(options: Sequence[str]) -> Request:
         raise ConfigError([Problem("slurm.sbatch_args", f"sbatch would not take it: {error}")]) from None
 
 
-def cores_of_task(pool: PoolConfig, found: Shape, slurm: Slurm) -> int:
+def cores_of_task(pool: PoolConfig, shape: Shape, slurm: Slurm) -> int:
     """Cores to ask for each task: those of the node's slots, or what the configuration says when that is more. Where slots are
     cores, ``slurm.slots_per_node`` is so many of each node, however few of them the trial counts as its slots."""
-    slots = max(1, found.slots_per_node)
-    if found.slot_type == "cpu":
+    slots = max(1, shape.slots_per_node)
+    if shape.slot_type == "cpu":
         slots = max(slots, slurm.slots_per_node or 0)
     return max(math.ceil(slots * (pool.cpus_per_slot or 1) / (slurm.ntasks_per_node or 1)), slurm.cpus_per_task or 0)
 
 
-def cores_per_node(pool: PoolConfig, config: ExperimentConfig, found: Shape) -> int:
+def cores_per_node(pool: PoolConfig, config: ExperimentConfig, shape: Shape) -> int:
     """Cores to ask of each node, as far as that is known."""
-    asked = asked_of(config.slurm.sbatch_args or [])
-    if not asked.names & (TASKS | CPUS):
-        return cores_of_task(pool, found, config.slurm) * (config.slurm.ntasks_per_node or 1)
-    if asked.nodes_open:
-        return asked.cpus_per_task or 1
-    return math.ceil(asked.least_tasks / found.nodes) * (asked.cpus_per_task or 1)
+    request = asked_of(config.slurm.sbatch_args or [])
+    if not request.names & (TASKS | CPUS):
+        return cores_of_task(pool, shape, config.slurm) * (config.slurm.ntasks_per_node or 1)
+    if request.nodes_open:
+        return request.cpus_per_task or 1
+    return math.ceil(request.least_tasks / shape.nodes) * (request.cpus_per_task or 1)
 
 
 def time_asked(options: Sequence[str]) -> float | None:
     """Seconds of the last ``--time`` or ``-t`` among sbatch's options; None: none of them, or none that can be read."""
-    found = re.findall(r"(?:^|\s)(?:--time(?:=|\s+)|-t\s*)(\S+)", " ".join(options))
-    return walltime.seconds(found[-1]) if found else None
+    limits = re.findall(r"(?:^|\s)(?:--time(?:=|\s+)|-t\s*)(\S+)", " ".join(options))
+    return walltime.seconds(limits[-1]) if limits else None

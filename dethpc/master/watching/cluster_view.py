@@ -53,28 +53,28 @@ class Question(Generic[Answer]):
         """
         since = time.monotonic() - max_age
         with self._lock:
-            known = self._answer
-            if known is not None and (known[0] >= since or self._under_way is not None or self._failed(since)):
-                return known[1]
-        if known is None and not dispensable:
+            answer = self._answer
+            if answer is not None and (answer[0] >= since or self._under_way is not None or self._failed(since)):
+                return answer[1]
+        if answer is None and not dispensable:
             return self.current(since)
         try:
             return self._beside(since).result(ANSWERS_WITHIN)
         except (SchedulerUnavailable, NotYet) as error:
-            if known is None:
+            if answer is None:
                 raise SchedulerUnavailable(str(error) or "the scheduler has not answered yet") from None
-            return known[1]
+            return answer[1]
 
     def silence(self) -> tuple[str, float] | None:
         """Why there is no newer answer than one of so many seconds ago; None while there is nothing to say."""
         with self._lock:
             if self._answer is None:
                 return None
-            asked, failure, now = self._under_way, self._failure, time.monotonic()
+            under_way, failure, now = self._under_way, self._failure, time.monotonic()
             if failure is not None:
                 return str(failure[1]), now - self._answer[0]
-            if asked is not None and now - asked[0] >= ANSWERS_WITHIN:
-                return f"asked {now - asked[0]:.0f} s ago", now - self._answer[0]
+            if under_way is not None and now - under_way[0] >= ANSWERS_WITHIN:
+                return f"asked {now - under_way[0]:.0f} s ago", now - self._answer[0]
             return None
 
     def _beside(self, since: float) -> Future[Answer]:
@@ -197,7 +197,7 @@ class ClusterView:
 
     def running_jobs(self) -> dict[str, dict[str, QueuedJob]]:
         """Everybody's running jobs by node and id."""
-        found: dict[str, dict[str, QueuedJob]] = {}
+        jobs: dict[str, dict[str, QueuedJob]] = {}
         for partition in {pool.partition for pool in self.pools() if pool.nodes}:
             try:
                 queue = self.queue(partition)
@@ -205,5 +205,5 @@ class ClusterView:
                 continue
             for job in queue:
                 for place in job.places:
-                    found.setdefault(place, {})[job.job_id] = job
-        return found
+                    jobs.setdefault(place, {})[job.job_id] = job
+        return jobs

@@ -22,11 +22,11 @@ def taken_over(ledger: Ledger, store: SqlStore, run_id: str, reports: Sequence[R
 
 def told_others(ledger: Ledger, store: SqlStore, home: Home, run: Run, reports: Sequence[Report]) -> dict[str, int]:
     """``taken_over``; the trial's log says so."""
-    found = taken_over(ledger, store, run.id, reports)
-    for uuid, trial_id in found.items():
-        words = f"the report of checkpoint {uuid} counts for nothing: it is trial {trial_id}'s"
-        tell(home, run, f"{words}; save under a name of its own what this trial stores")
-    return found
+    owners = taken_over(ledger, store, run.id, reports)
+    for uuid, trial_id in owners.items():
+        message = f"the report of checkpoint {uuid} counts for nothing: it is trial {trial_id}'s"
+        tell(home, run, f"{message}; save under a name of its own what this trial stores")
+    return owners
 
 
 def of_others(store: SqlStore, trial_id: int | None, reports: Sequence[Report]) -> dict[str, int]:
@@ -35,5 +35,5 @@ def of_others(store: SqlStore, trial_id: int | None, reports: Sequence[Report]) 
     if not uuids:
         return {}
     with store.read() as connection:
-        found = queries.checkpoints_by_id(connection, uuids)
-    return {row.uuid: row.trial_id for row in found if row.trial_id != trial_id}
+        checkpoints = queries.checkpoints_by_id(connection, uuids)
+    return {row.uuid: row.trial_id for row in checkpoints if row.trial_id != trial_id}

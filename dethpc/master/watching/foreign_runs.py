@@ -66,8 +66,8 @@ class ForeignRuns:
     def unsaid(self, live: LiveRun) -> str:
         """What the row of a run of an earlier release lacks, whose scheduler is another one: the next master cannot know it."""
         handed_over = live.run.scheduler_job_id is not None or live.unclear_since is not None
-        said = live.run.scheduler or live.handed_to or self._earlier_are_here
-        return self._before if handed_over and not said else ""
+        scheduler = live.run.scheduler or live.handed_to or self._earlier_are_here
+        return self._before if handed_over and not scheduler else ""
 
     def _of(self, run: Run, handed_to: str) -> str:
         return run.scheduler or handed_to or (self.here() if self._earlier_are_here else self._before)
@@ -82,15 +82,15 @@ class ForeignRuns:
 
     def look(self, runs: Iterable[LiveRun], unavailable: str) -> None:
         """Bring ``runs`` and ``notice`` up to date. ``unavailable``: why the scheduler gave no answer last."""
-        live = [each for each in runs if each.run.scheduler_job_id is not None or each.unclear_since is not None]
+        live = [entry for entry in runs if entry.run.scheduler_job_id is not None or entry.unclear_since is not None]
         if unavailable:
             kind = _KINDS.get(self._now.kind, "the scheduler")
             self.runs = [
-                (each.run.id, each.run.scheduler_job_id or "", f"{kind}, which gives no answer") for each in live
+                (entry.run.id, entry.run.scheduler_job_id or "", f"{kind}, which gives no answer") for entry in live
             ]
             self._say(f"{kind} gives no answer ({unavailable}): {_count(len(live))} shown as last seen" if live else "")
             return
-        names = [(each.run, name) for each in live if (name := self.of(each)) != self.here()]
+        names = [(entry.run, name) for entry in live if (name := self.of(entry)) != self.here()]
         self.runs = [(run.id, run.scheduler_job_id or "", words(name)) for run, name in names]
         counts = Counter(name for _, name in names)
         self._say("; ".join(self._told(name, count) for name, count in sorted(counts.items())))
@@ -116,9 +116,9 @@ class ForeignRuns:
 
     def taken_over(self) -> bool:
         """Whether that was said since the last call."""
-        wanted = self._wanted.is_set()
+        requested = self._wanted.is_set()
         self._wanted.clear()
-        return wanted
+        return requested
 
 
 def check_kind(state: ClusterState, before: SchedulerSettings, kind: str) -> None:

@@ -58,11 +58,11 @@ class JobIdentity:
                 script = file.read(_LONGEST_SCRIPT).decode(errors="replace")
         except FileNotFoundError:
             script = ""
-        said = _JOB_NAME.search(script)
+        match = _JOB_NAME.search(script)
         array = ""
         with contextlib.suppress(RunDirError):
             array = str((read_json(self._home.run(run_id).path / SUBMITTING) or {}).get("name") or "")
-        own = said[1] if said else job_name(self._cluster_id, run_id)
+        own = match[1] if match else job_name(self._cluster_id, run_id)
         return [name for name in (own, earlier_job_name(self._cluster_id, run_id), array) if name]
 
     def _handed_over(self, record: JobRecord, run_id: str) -> bool:

@@ -69,9 +69,9 @@ class Journals:
             live.remains = RemainsReader(path, attempt.applied_offset, attempt.applied_seq)
         remains, live.remains = live.remains, None  # what could not be committed is read again
         remains.last = max(remains.last, attempt.applied_seq)
-        found = remains.read(A_LOOK)
-        reports = [report for report in found if until is None or report.seq <= until]
-        cut = len(reports) < len(found)
+        batch = remains.read(A_LOOK)
+        reports = [report for report in batch if until is None or report.seq <= until]
+        cut = len(reports) < len(batch)
         self._tell_faults(run, reports)
         self._mark_source(run, reports)
         end = None if cut else remains.offset
@@ -89,9 +89,9 @@ class Journals:
         run = live.run
         if missing and live.missing_reports != (run.attempt, missing):
             live.missing_reports = run.attempt, missing
-            words = f"{missing} reports of attempt {run.attempt} are damaged in {path} and cannot be counted"
-            log.error("run %s: %s", run.id, words)
-            tell(self._home, run, f"{words}; those after them count")
+            message = f"{missing} reports of attempt {run.attempt} are damaged in {path} and cannot be counted"
+            log.error("run %s: %s", run.id, message)
+            tell(self._home, run, f"{message}; those after them count")
 
     def _tell_faults(self, run: Run, reports: Sequence[Report]) -> None:
         for report in reports:
@@ -110,9 +110,9 @@ class Journals:
 
     def _damaged(self, uuid: str, why: str) -> events.Event:
         with self._store.read() as connection:
-            found = queries.checkpoint(connection, uuid)
-            others = queries.checkpoints_of_trial(connection, found.trial_id)
-        return events.SourceDamaged(found, why, time.time(), others)
+            checkpoint = queries.checkpoint(connection, uuid)
+            others = queries.checkpoints_of_trial(connection, checkpoint.trial_id)
+        return events.SourceDamaged(checkpoint, why, time.time(), others)
 
 
 def size_of(path: Path) -> int:

@@ -73,10 +73,10 @@ class LiveRun:
     restarts: int = 0  # how many times the scheduler has started its job again
     begin_time_cleared: int = 0  # the restart that was last allowed to start at once
 
-    def in_trouble(self, words: str) -> bool:
+    def in_trouble(self, message: str) -> bool:
         """Remember what is wrong. False: that is what was wrong before, and has been said."""
-        known, self.trouble = self.trouble == words, words
-        return not known
+        repeated, self.trouble = self.trouble == message, message
+        return not repeated
 
 
 @dataclass(slots=True)
@@ -153,22 +153,22 @@ class LiveRuns:
                 live.poll_interval.now(told=True, every_attempt=every_attempt)
         while not self._committed_runs.empty():
             run = self._committed_runs.get()
-            known = self._runs.get(run.id)
+            before = self._runs.get(run.id)
             if run.state is RunState.ENDED:
                 if (over := self._runs.pop(run.id, None)) is not None:
                     over.run = run
                 continue
             for listener in self._listeners:
                 try:
-                    listener(run, known.run if known is not None else None)
+                    listener(run, before.run if before is not None else None)
                 except Exception:
                     log.exception("run %s: what changed could not be told", run.id)
-            if known is None:
+            if before is None:
                 self._runs[run.id] = LiveRun(run)
             else:
-                if (known.run.state, known.run.intent, known.run.attempt) != (run.state, run.intent, run.attempt):
-                    known.poll_interval.now()
-                known.run = run
+                if (before.run.state, before.run.intent, before.run.attempt) != (run.state, run.intent, run.attempt):
+                    before.poll_interval.now()
+                before.run = run
 
     def _committed(self, rows: Sequence[Row]) -> None:
         """On the ledger's thread."""

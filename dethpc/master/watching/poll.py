@@ -81,8 +81,8 @@ class UnclearSubmissions:
             if run_id not in jobs and live.unclear_since is not None and asked_at - live.unclear_since >= settle:
                 self._trouble.contain(live, "reading its job's name", self._name, run_id, names)
         if names:
-            found = self._scheduler.find(list(dict.fromkeys(name for some in names.values() for name in some)))
-            for run_id, records in self._by_run(found, names).items():
+            candidates = self._scheduler.find(list(dict.fromkeys(name for some in names.values() for name in some)))
+            for run_id, records in self._by_run(candidates, names).items():
                 jobs.setdefault(run_id, []).extend(records)
         surplus: list[str] = []
         for run_id, records in jobs.items():
@@ -97,19 +97,19 @@ class UnclearSubmissions:
         self._cadence.poll_soon()
 
     def _by_run(self, records: Iterable[JobRecord], runs: Container[str]) -> dict[str, list[JobRecord]]:
-        found: dict[str, list[JobRecord]] = {}
+        by_run: dict[str, list[JobRecord]] = {}
         for record in records:
             if (run_id := self._identity.submitted_for(record)) in runs:
-                found.setdefault(run_id, []).append(record)
-        return found
+                by_run.setdefault(run_id, []).append(record)
+        return by_run
 
     def _name(self, run_id: str, names: dict[str, list[str]]) -> None:
         names[run_id] = self._identity.names(run_id)
 
-    def _adopt(self, run: Run, found: list[JobRecord], surplus: list[str]) -> None:
+    def _adopt(self, run: Run, candidates: list[JobRecord], surplus: list[str]) -> None:
         """A job of this run exists although nobody wrote down its id. The claim lets one of several train; the others that wait
         are ``surplus``."""
-        live = [record for record in found if record.state.live] or found[-1:]
+        live = [record for record in candidates if record.state.live] or candidates[-1:]
         live.sort(key=lambda record: record.state is JobState.PENDING)  # one that runs may be about to claim it
         self._runs.do(events.Submitted(run.id, live[0].job_id, time.time(), self._foreign.here()))
         surplus += [record.job_id for record in live[1:] if record.state is JobState.PENDING]
@@ -166,10 +166,10 @@ class Poller:
         try:
             listed = self._scheduler.jobs()
             self._unclear.look_up(listed)
-            known = [live for live in self._runs.all() if live.run.scheduler_job_id is not None]
+            handed_over = [live for live in self._runs.all() if live.run.scheduler_job_id is not None]
             missing = [
                 live.run.scheduler_job_id
-                for live in known
+                for live in handed_over
                 if live.run.scheduler_job_id
                 and self._identity.record(live, listed) is None
                 and not (self._polled and self._foreign.has(live))  # once: its controller may have moved
@@ -183,7 +183,7 @@ class Poller:
         self._cadence.answered()
         self._polled = True
         learned: list[tuple[LiveRun, Future[list[Row]]]] = []  # committed together, not one by one
-        for live in known:
+        for live in handed_over:
             if not _as_known(live.run, self._identity.record(live, records)):
                 live.poll_interval.now(every_attempt=True)
                 self._trouble.contain(live, "reading its directory", self._reader.read_run_dir, live)
@@ -292,8 +292,8 @@ class Poller:
         started = dict(self._runs.started)
         self._runs.started.clear()
         self._runs.do(events.QueueSeen(by_pool, started, waiting, time.time()))
-        wanted = {live.run.id: live.run for live in self._runs.all() if live.run.id in waiting}
-        changed = {str(run.scheduler_job_id): run.nice for id, run in wanted.items() if run.nice != waiting[id].nice}
+        queued = {live.run.id: live.run for live in self._runs.all() if live.run.id in waiting}
+        changed = {str(run.scheduler_job_id): run.nice for id, run in queued.items() if run.nice != waiting[id].nice}
         if changed:
             self._lease.check()
             self._scheduler.nice(changed)
@@ -325,17 +325,17 @@ class Poller:
         """Jobs of runs that have ended: the scheduler may have queued one again at the very moment, and one that was given up
         may be there again. A job that runs has a while to end by itself."""
         self._find_leftovers(listed)
-        wanted = {live.run.scheduler_job_id for live in self._runs.all()}  # of short runs several have one job
+        in_use = {live.run.scheduler_job_id for live in self._runs.all()}  # of short runs several have one job
         now, due = time.monotonic(), []
-        for job_id, left in list(self._runs.leftover_jobs.items()):
+        for job_id, leftover in list(self._runs.leftover_jobs.items()):
             record = listed.get(job_id)
             if record is None:
-                if now - left.since >= (WATCH_LOST if left.lost else self._scheduler.settle):
+                if now - leftover.since >= (WATCH_LOST if leftover.lost else self._scheduler.settle):
                     del self._runs.leftover_jobs[job_id]
-            elif not record.state.live or not self._identity.carries(record, left.run_id):
+            elif not record.state.live or not self._identity.carries(record, leftover.run_id):
                 del self._runs.leftover_jobs[job_id]
-            elif job_id not in wanted and (
-                record.state is JobState.PENDING or left.lost or now - left.since >= END_BY_ITSELF
+            elif job_id not in in_use and (
+                record.state is JobState.PENDING or leftover.lost or now - leftover.since >= END_BY_ITSELF
             ):
                 due.append(job_id)
         if due:

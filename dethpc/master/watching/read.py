@@ -69,8 +69,8 @@ class Reader:
     def _read(self, live: LiveRun) -> bool:
         """Returns whether there was anything new."""
         run_dir, started = self._home.run(live.run.id), False
-        while live.run.state is not RunState.ENDED and (found := self.next_attempt(live)) is not None:
-            if not self._start_attempt(live, *found):
+        while live.run.state is not RunState.ENDED and (next_attempt := self.next_attempt(live)) is not None:
+            if not self._start_attempt(live, *next_attempt):
                 return True
             started = True
         run = live.run
@@ -211,14 +211,14 @@ class Reader:
         """What is left of an attempt that is over. Raises OSError, but not of a run that was killed: its end needs no report.
         ``by``: when the next attempt started, where it has."""
         run, run_dir = live.run, self._home.run(live.run.id)
-        report, asked, matched = None, "", []
+        report, stop_reason, matched = None, "", []
         passed_over = (RunDirError, OSError) if run.intent is Intent.KILL else (RunDirError,)
         if run.attempt >= 0:
             with contextlib.suppress(*passed_over):
                 report = run_dir.attempt(run.attempt).end_report()
             with contextlib.suppress(*passed_over):
                 if (request := run_dir.attempt(run.attempt).stop_request()) is not None:
-                    asked = request.reason
+                    stop_reason = request.reason
             with contextlib.suppress(*passed_over):
                 matched = run_dir.attempt(run.attempt).log_matches(max(1, len(run.nodes)))
         return events.AttemptEnded(
@@ -229,7 +229,7 @@ class Reader:
             min(time.time(), by or math.inf),
             requeued=requeued,
             log_tail="" if report or requeued else _why_no_report(run_dir),
-            asked=asked,
+            asked=stop_reason,
             rest=self._cadence.pace.rest,
             down=self._down(run, record) if requeued and not (record is not None and record.preempted) else (),
             missing=live.missing_reports[1] if live.missing_reports[0] == run.attempt else 0,
@@ -257,9 +257,9 @@ def _held_by(home: Home, live: LiveRun) -> str | None:
         if live.run.attempt < 0:
             raise
         if live.in_trouble(str(error)):
-            words = f"{error}; attempt {live.run.attempt} says itself that job {live.run.scheduler_job_id} runs it"
-            log.error("run %s: %s", live.run.id, words)
-            tell(home, live.run, words)
+            message = f"{error}; attempt {live.run.attempt} says itself that job {live.run.scheduler_job_id} runs it"
+            log.error("run %s: %s", live.run.id, message)
+            tell(home, live.run, message)
         return None
 
 

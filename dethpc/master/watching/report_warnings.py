@@ -38,5 +38,5 @@ class ReportWarnings:
     def write(self) -> None:
         """Write what was committed since into the trials' logs."""
         while not self._amiss.empty():
-            run, attempt, words = self._amiss.get()
-            write(self._home, run, attempt, words, "WARNING")
+            run, attempt, warning = self._amiss.get()
+            write(self._home, run, attempt, warning, "WARNING")

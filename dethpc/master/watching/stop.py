@@ -56,8 +56,8 @@ class Stopper:
             return
         self._lease.check()
         try:
-            known = self._records(due)
-            listed = [record for live in due if (record := self._identity.record(live, known)) and record.state.live]
+            records = self._records(due)
+            listed = [record for live in due if (record := self._identity.record(live, records)) and record.state.live]
             if listed:
                 self._scheduler.cancel([record.job_id for record in listed])
         except SchedulerUnavailable as error:

@@ -45,15 +45,15 @@ def everybodys(error: Exception) -> bool:
     return isinstance(error, StoreError) and not isinstance(error, UnfitRow)
 
 
-def tell(home: Home, run: Run, words: str) -> None:
+def tell(home: Home, run: Run, message: str) -> None:
     """Write a line into the trial's log, where the run has a directory."""
-    write(home, run.id, run.attempt, words, "ERROR")
+    write(home, run.id, run.attempt, message, "ERROR")
 
 
-def write(home: Home, run_id: str, attempt: int, words: str, level: str, at: float | None = None) -> None:
+def write(home: Home, run_id: str, attempt: int, message: str, level: str, at: float | None = None) -> None:
     """Write a line of this level into the trial's log, beside what the attempt wrote. ``at``: its time; None: now."""
     line = logline.LogLine(
-        time.time() if at is None else at, level, None, "stderr", plain_text(words).replace("\n", " ")
+        time.time() if at is None else at, level, None, "stderr", plain_text(message).replace("\n", " ")
     )
     try:
         with late_writes.place(home, run_id, lambda run: run.waiting(max(0, attempt))) as path:
@@ -102,13 +102,13 @@ class Trouble:
         most = TRIES_OF_A_DISK if isinstance(error, OSError) else TRIES
         rest = min(LONGEST_REST, self._cadence.pace.rest * 2 ** min(tries - 1, 10))
         live.rests_until[doing] = time.monotonic() + rest
-        words = f"{doing} failed: {_words(error)}"
+        message = f"{doing} failed: {_words(error)}"
         if tries < most:
-            if live.in_trouble(words):
-                log.error("run %s: %s", live.run.id, words, exc_info=error)
-                self.tell(live, f"{words}; the master tries again, {most} times in all, and then ends this run")
+            if live.in_trouble(message):
+                log.error("run %s: %s", live.run.id, message, exc_info=error)
+                self.tell(live, f"{message}; the master tries again, {most} times in all, and then ends this run")
             return
-        self._end(live, f"{words} ({tries} times)")
+        self._end(live, f"{message} ({tries} times)")
 
     def _end(self, live: LiveRun, why: str) -> None:
         """End the run's attempt; its trial goes on as after any failure. Raises as ``contain``."""
@@ -128,11 +128,11 @@ class Trouble:
                 raise
             log.exception("run %s could not be ended; the master tries again", run.id)
 
-    def tell(self, live: LiveRun, words: str) -> None:
-        tell(self._home, live.run, words)
+    def tell(self, live: LiveRun, message: str) -> None:
+        tell(self._home, live.run, message)
 
 
 def _words(error: Exception) -> str:
     """An error of ours says all there is to say; of another the kind is part of it."""
-    known = isinstance(error, OSError) or type(error).__module__.startswith("dethpc.")
-    return str(error) if known and str(error) else f"{type(error).__name__}: {error}"
+    complete = isinstance(error, OSError) or type(error).__module__.startswith("dethpc.")
+    return str(error) if complete and str(error) else f"{type(error).__name__}: {error}"

@@ -65,9 +65,9 @@ class WaitReasons:
 
     def of_experiment(self, experiment_id: int) -> list[Group]:
         """The experiment's trials that wait, those that wait for the same thing together; none when it has ended."""
-        found = self._ledger.look(lambda state: _open(state, experiment_id))
+        snapshot = self._ledger.look(lambda state: _open(state, experiment_id))
         groups: dict[tuple[str, str, str], Group] = {}
-        for trial, waiting in self._explained(found):
+        for trial, waiting in self._explained(snapshot):
             key = (waiting.cause, waiting.why, waiting.remedy)
             groups.setdefault(key, Group(waiting)).trials.append(trial.id)
         return sorted(groups.values(), key=lambda group: -len(group.trials))
@@ -85,13 +85,13 @@ class WaitReasons:
         """Ids of the experiments that have not ended and may have something that waits."""
         return self._ledger.look(lambda state: [e.row.id for e in state.active() if e.row.kind.submitted])
 
-    def _explained(self, found: _Open | None) -> Iterator[tuple[Trial, WaitReason]]:
-        if found is None:
+    def _explained(self, snapshot: _Open | None) -> Iterator[tuple[Trial, WaitReason]]:
+        if snapshot is None:
             return
-        asked, view, unavailable = self._asked(found.row, found.config), None, self._cadence.unavailable_because
-        for trial, run in found.trials:
+        request, view, unavailable = self._asked(snapshot.row, snapshot.config), None, self._cadence.unavailable_because
+        for trial, run in snapshot.trials:
             if run is None:
-                yield trial, _without_run(trial, found)
+                yield trial, _without_run(trial, snapshot)
             elif why := self._foreign.why(run):
                 yield trial, WaitReason("elsewhere", why, f"det master down, then det where its job runs; or {GIVE_UP}")
             elif run.state is RunState.RUNNING and run.reason == SUSPENDED:
@@ -107,7 +107,7 @@ class WaitReasons:
                 yield trial, WaitReason("submitting", run.reason or "it is about to be submitted")
             else:
                 view = view or self._view.pool_and_queue(run.pool)
-                yield trial, in_scheduler(run.reason, asked, view, run.scheduler_job_id or "")
+                yield trial, in_scheduler(run.reason, request, view, run.scheduler_job_id or "")
 
     def _asked(self, row: Experiment, config: ExperimentConfig) -> ResourceRequest:
         try:
@@ -139,8 +139,8 @@ class WaitReasons:
         """Write into its trial's log that the scheduler does not take its job at present."""
         self._write(run, f"Waiting: {refused(why)}")
 
-    def _write(self, run: Run, words: str) -> None:
-        line = logline.LogLine(time.time(), "INFO", None, "stdout", words)
+    def _write(self, run: Run, message: str) -> None:
+        line = logline.LogLine(time.time(), "INFO", None, "stdout", message)
         try:
             with open_to_append(self._home.run(run.id).waiting(run.attempt + 1)) as file:
                 file.write(logline.format(line).encode())
@@ -158,19 +158,19 @@ def _open(state: ClusterState, experiment_id: int, index: int | None = None) -> 
     return _Open(experiment.row, experiment.config, trials, why, for_first_trial(experiment))
 
 
-def _without_run(trial: Trial, found: _Open) -> WaitReason:
+def _without_run(trial: Trial, snapshot: _Open) -> WaitReason:
     if waits_for_searcher(trial):
         return WaitReason("searcher", trial.reason or "it waits for its searcher, which waits for other trials")
     if trial.state is State.ACTIVE and trial.not_before is not None:
-        left = max(0, round(trial.not_before - time.time()))
+        seconds = max(0, round(trial.not_before - time.time()))
         if trial.reason.startswith(AWAY):
-            return WaitReason("storage", f"{trial.reason}; it resumes in {left} s, if it can by then")
+            return WaitReason("storage", f"{trial.reason}; it resumes in {seconds} s, if it can by then")
         why = f" ({trial.reason})" if trial.reason else ""
-        return WaitReason("resting", f"it restarts in {left} s after a failure{why}")
-    if trial.state is State.ACTIVE and trial.index and found.first is not None:
-        return found.first
-    if trial.state is State.PAUSED or found.next is None:
+        return WaitReason("resting", f"it restarts in {seconds} s after a failure{why}")
+    if trial.state is State.ACTIVE and trial.index and snapshot.first is not None:
+        return snapshot.first
+    if trial.state is State.PAUSED or snapshot.next is None:
         return WaitReason(
-            "paused", trial.reason or "it is paused", f"resume with det experiment activate {found.row.id}"
+            "paused", trial.reason or "it is paused", f"resume with det experiment activate {snapshot.row.id}"
         )
-    return found.next
+    return snapshot.next

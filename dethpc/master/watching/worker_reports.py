@@ -63,12 +63,12 @@ class WorkerReports:
         """Metrics that somebody posts, for the trial's last attempt, which may be over. ``run_number``, where it is given, is the
         run that they are of; ``sender`` is the run that posts them itself, and has to live. Where ``steps_completed`` is None they
         are of the trial's last steps. Raises NotFound, Refused, RunOver."""
-        taken: list[_Taken] = []
+        journals: list[_Taken] = []
         try:
-            self._ledger.do_after(lambda: self._posted(trial_id, data, run_number, sender, taken))
+            self._ledger.do_after(lambda: self._posted(trial_id, data, run_number, sender, journals))
         except StoreError as error:
-            for each in taken:
-                each.missed(error)
+            for journal in journals:
+                journal.missed(error)
             raise
 
     def take_in(self, run: Run, *, over: bool = False) -> bool:
@@ -81,26 +81,26 @@ class WorkerReports:
         trial = self._ledger.state.trial_of(run)
         if trial is None:
             return False
-        taken = self._open.get((run.id, run.attempt))
-        if taken is None or taken.failed:
+        journal = self._open.get((run.id, run.attempt))
+        if journal is None or journal.failed:
             self._ledger.do_after(partial(self._taking, trial.id, attempt, 0, []))
-            taken = self._open[run.id, run.attempt]
-            taken.failed = False
+            journal = self._open[run.id, run.attempt]
+            journal.failed = False
         wrote = False
         for rank in folder.ranks():
-            path, offset = folder.journal_of(rank), taken.offsets.get(rank, 0)
+            path, offset = folder.journal_of(rank), journal.offsets.get(rank, 0)
             end = _size(path)
             while offset < end:
-                found, behind = _after(path, offset, taken.numbers.get(rank, 0), over=over)
-                sound = [report for report in found if not self._unsound(run, rank, report)]
+                reports, behind = _after(path, offset, journal.numbers.get(rank, 0), over=over)
+                sound = [report for report in reports if not self._unsound(run, rank, report)]
                 if sound:
                     try:
                         self._ledger.do_after(partial(self._taking, trial.id, attempt, rank, sound))
                     except StoreError as error:
-                        taken.missed(error)
+                        journal.missed(error)
                         raise
-                wrote = wrote or bool(found)
-                offset = taken.offsets[rank] = behind
+                wrote = wrote or bool(reports)
+                offset = journal.offsets[rank] = behind
                 if not over:
                     break  # others first, then the rest
         return wrote
@@ -114,16 +114,16 @@ class WorkerReports:
     # --- on the ledger's thread: nothing changes between what is asked here and what is decided
 
     def _posted(
-        self, trial_id: int, data: dict[str, Any], run_number: int | None, sender: str | None, taken: list[_Taken]
+        self, trial_id: int, data: dict[str, Any], run_number: int | None, sender: str | None, journals: list[_Taken]
     ) -> events.Event:
-        """``taken`` gets the journal once the report is in it: an event is made again where another of its batch failed.
+        """``journals`` gets the journal once the report is in it: an event is made again where another of its batch failed.
 
         The attempt may be over, and its trial about to be folded: until the report is written, it is not."""
         with self._home.archives.lock:
-            return self._written(trial_id, data, run_number, sender, taken)
+            return self._written(trial_id, data, run_number, sender, journals)
 
     def _written(
-        self, trial_id: int, data: dict[str, Any], run_number: int | None, sender: str | None, taken: list[_Taken]
+        self, trial_id: int, data: dict[str, Any], run_number: int | None, sender: str | None, journals: list[_Taken]
     ) -> events.Event:
         with self._store.read() as connection:
             trial = queries.trial(connection, trial_id)
@@ -143,8 +143,8 @@ class WorkerReports:
         report = Report(1, time.time(), ReportKind.METRICS, data)
         if why := fault(report):
             raise Refused(f"this cannot be reported: {why}")
-        event = self._appended(trial_id, attempt, [] if taken else [(report.at, data)])
-        taken[:] = [self._journal(attempt)]
+        event = self._appended(trial_id, attempt, [] if journals else [(report.at, data)])
+        journals[:] = [self._journal(attempt)]
         if attempt.state is AttemptState.ENDED:
             self._close_ended()
         return event
@@ -152,31 +152,31 @@ class WorkerReports:
     def _taking(self, trial_id: int, attempt: Attempt, rank: int, reports: Sequence[Report]) -> events.Event:
         last = self._journal(attempt).numbers.get(rank, 0)
         new = [report for report in reports if report.seq > last]
-        found = [(report.at, {**report.data, "rank": rank, "number": report.seq}) for report in new]
-        return self._appended(trial_id, attempt, found)
+        posts = [(report.at, {**report.data, "rank": rank, "number": report.seq}) for report in new]
+        return self._appended(trial_id, attempt, posts)
 
-    def _appended(self, trial_id: int, attempt: Attempt, found: Sequence[tuple[float, dict[str, Any]]]) -> events.Event:
-        taken = self._journal(attempt)
+    def _appended(self, trial_id: int, attempt: Attempt, posts: Sequence[tuple[float, dict[str, Any]]]) -> events.Event:
+        journal = self._journal(attempt)
         with self._store.read() as connection:
-            known = queries.posted(connection, attempt.run_id, attempt.number)
-        unsure = [] if taken.unfit else [report for report in taken.unsure if report.seq > known]
-        for at, data in found:
+            last_committed = queries.posted(connection, attempt.run_id, attempt.number)
+        unsure = [] if journal.unfit else [report for report in journal.unsure if report.seq > last_committed]
+        for at, data in posts:
             try:
-                report = taken.journal.append(ReportKind.METRICS, data, at=at)
+                report = journal.journal.append(ReportKind.METRICS, data, at=at)
             except NotWritten as refused:
                 log.warning("the metrics of run %s cannot be written: %s", attempt.run_id, refused)
                 report = refused.report
             except (TypeError, ValueError) as error:  # no room is left for what is noted beside it
                 if "rank" not in data:
                     raise Refused(f"this cannot be reported: {error}") from None
-                words = f"report {data['number']} of rank {data['rank']} counts for nothing: {error}"
-                write(self._home, attempt.run_id, attempt.number, words, "ERROR")
-                taken.numbers[data["rank"]] = data["number"]
+                message = f"report {data['number']} of rank {data['rank']} counts for nothing: {error}"
+                write(self._home, attempt.run_id, attempt.number, message, "ERROR")
+                journal.numbers[data["rank"]] = data["number"]
                 continue
             if "rank" in data:
-                taken.numbers[data["rank"]] = data["number"]
+                journal.numbers[data["rank"]] = data["number"]
             unsure.append(report)
-        taken.unsure, taken.unfit = unsure, False
+        journal.unsure, journal.unfit = unsure, False
         return events.Posted(trial_id, attempt, [report._replace(seq=-report.seq) for report in unsure])
 
     def _journal(self, attempt: Attempt) -> _Taken:
@@ -184,7 +184,7 @@ class WorkerReports:
         if key not in self._open:
             self._close_ended()
             with self._store.read() as connection:
-                known = queries.posted(connection, attempt.run_id, attempt.number)
+                last_committed = queries.posted(connection, attempt.run_id, attempt.number)
             unsure: list[Report] = []
             numbers: dict[int, int] = {}
             with late_writes.place(self._home, attempt.run_id, lambda run: run.attempt(attempt.number).taken) as path:
@@ -194,7 +194,7 @@ class WorkerReports:
                     for report in written.read(A_LOOK):
                         if "rank" in report.data:
                             numbers[report.data["rank"]] = report.data["number"]
-                        if report.seq > known:
+                        if report.seq > last_committed:
                             unsure.append(report)
                 self._open[key] = _Taken(JournalWriter(path), unsure, numbers)
         return self._open[key]
@@ -220,7 +220,7 @@ def _after(path: Path, offset: int, number: int, *, over: bool) -> tuple[list[Re
 def _size(path: Path) -> int:
     """0: there is no regular file."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return 0
-    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
