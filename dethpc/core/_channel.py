@@ -156,17 +156,17 @@ class Chief:
 
     def gather(self, op: int) -> List[Any]:
         """What every other worker sent, by rank. A worker that leaves is noticed at once, whoever is still awaited."""
-        found: Dict[int, Any] = {}
+        messages: Dict[int, Any] = {}
         poll = select.poll()
         by_fd = {channel.sock.fileno(): rank for rank, channel in self._channels.items()}
         for fd in by_fd:
             poll.register(fd, select.POLLIN)
-        while len(found) < len(self._channels):
+        while len(messages) < len(self._channels):
             for fd, _ in poll.poll():
                 rank = by_fd[fd]
-                found[rank] = self._guard(self._channels[rank].receive, op)
+                messages[rank] = self._guard(self._channels[rank].receive, op)
                 poll.unregister(fd)
-        return [found[rank] for rank in sorted(found)]
+        return [messages[rank] for rank in sorted(messages)]
 
     def send(self, op: int, stuff: Any) -> None:
         packed = pack(stuff)
@@ -271,15 +271,15 @@ class _Door:
 
     def _meet(self, peer: socket.socket) -> None:
         try:
-            rank, words = _caller(peer, self._secret, len(self._names))
+            rank, transcript = _caller(peer, self._secret, len(self._names))
             with self._changed:
-                known = peer in self._unproved  # else it was shut
-                if self._closed or not known or rank in self._channels or not 0 < rank < len(self._names):
+                is_pending = peer in self._unproved  # else it was shut
+                if self._closed or not is_pending or rank in self._channels or not 0 < rank < len(self._names):
                     raise _Rejected
-                peer.sendall(self._secret.proof("chief", *words))
+                peer.sendall(self._secret.proof("chief", *transcript))
                 _settle(peer)
                 self._unproved.remove(peer)  # before anybody can think that all are here, and shut whoever is left
-                self._channels[rank] = Channel(peer, self._secret.seal(True, *words), self._names[rank])
+                self._channels[rank] = Channel(peer, self._secret.seal(True, *transcript), self._names[rank])
                 self._changed.notify_all()
         except (_Rejected, OSError, EOFError, struct.error):
             peer.close()

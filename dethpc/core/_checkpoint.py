@@ -221,11 +221,11 @@ class CheckpointContext:
         self._wait_for(storage_id)
         if self._session is not None:
             try:
-                found = (self._session.get(f"/api/v1/checkpoints/{storage_id}", timeout=10) or {}).get(
+                checkpoint = (self._session.get(f"/api/v1/checkpoints/{storage_id}", timeout=10) or {}).get(
                     "checkpoint"
                 ) or {}
-                if found.get("metadata"):
-                    return dict(found["metadata"])
+                if checkpoint.get("metadata"):
+                    return dict(checkpoint["metadata"])
             except (MasterError, NotFound, Refused) as error:
                 logger.debug("the metadata of %s come from storage: %s", storage_id, error)
         return self._store.metadata(storage_id)
@@ -239,8 +239,8 @@ class CheckpointContext:
             return
         owner = self._store.owner
         claim = owner and Claim(owner.cluster, owner.experiment, published=self._is_known(storage_id))
-        left = self._store.delete(storage_id, claim=claim)
-        self._report(ReportKind.CHECKPOINT_DELETED, {"uuid": storage_id, "resources": left})
+        remaining = self._store.delete(storage_id, claim=claim)
+        self._report(ReportKind.CHECKPOINT_DELETED, {"uuid": storage_id, "resources": remaining})
         logger.info("deleted checkpoint %s", storage_id)
 
     def _is_known(self, storage_id: str) -> bool:

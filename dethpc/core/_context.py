@@ -1,4 +1,4 @@
-"""``core.init()``: the pieces put together, on the cluster and off it."""
+"""``core.init()``: makes a context of its parts, on the cluster and off it."""
 
 from __future__ import annotations
 
@@ -156,8 +156,8 @@ class Context:
 
         ``level``: "debug", "info", "warn" or "error". It goes to no webhook yet.
         """
-        known = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
-        logger.log(known.get(level or "info", logging.INFO), "alert: %s: %s", title or "", description or "")
+        levels = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
+        logger.log(levels.get(level or "info", logging.INFO), "alert: %s: %s", title or "", description or "")
         self.train._report_alert(title or "", description or "", level or "info")
 
 
@@ -251,8 +251,8 @@ def _verdict(reporter: Optional[Reporter], settings: TrialConfig) -> Optional[Ca
 
 
 def _term_handler(attempt: AttemptDir, preempt: PreemptContext) -> TermHandler:
-    killed, asked = partial(_killed, attempt), partial(_asked_to_stop, attempt)
-    return TermHandler(killed, asked, preempt._note_term, lambda: preempt._answered)
+    killed, stop_requested = partial(_killed, attempt), partial(_asked_to_stop, attempt)
+    return TermHandler(killed, stop_requested, preempt._note_term, lambda: preempt._answered)
 
 
 def _killed(attempt: AttemptDir) -> bool:
@@ -268,9 +268,9 @@ def _asked_to_stop(attempt: AttemptDir) -> bool:
         return True  # the file system hiccups: nobody can tell
 
 
-def _store(info: ClusterInfo, wanted: Optional[Storage]) -> Tuple[Dict[str, Any], CheckpointStore]:
+def _store(info: ClusterInfo, storage: Optional[Storage]) -> Tuple[Dict[str, Any], CheckpointStore]:
     """Where checkpoints go, and its section."""
-    section = _section(wanted) or info._checkpoint_storage or info.trial._settings.checkpoint_storage
+    section = _section(storage) or info._checkpoint_storage or info.trial._settings.checkpoint_storage
     return section, build(section, disk=_disk(info), spool=info._spool, owner=info._owner)
 
 
@@ -383,8 +383,8 @@ def _dummy_init(
 
 
 def _get_storage_manager(checkpoint_storage: Optional[Storage]) -> Optional[CheckpointStore]:
-    found = _section(checkpoint_storage)
-    return build(found) if found else None
+    section = _section(checkpoint_storage)
+    return build(section) if section else None
 
 
 def _section(checkpoint_storage: Optional[Storage]) -> Optional[Dict[str, Any]]:

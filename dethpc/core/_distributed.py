@@ -65,8 +65,8 @@ class DistributedContext:
         if self.size > 1:
             from dethpc.core._rendezvous import meet
 
-            found = (info._ports.get("core") if (info := get_cluster_info()) else None) or [pub_port]
-            port = (int(found[0]) if pub_port == _PORT_1 else pub_port) + port_offset
+            ports = (info._ports.get("core") if (info := get_cluster_info()) else None) or [pub_port]
+            port = (int(ports[0]) if pub_port == _PORT_1 else pub_port) + port_offset
             self._all, self._local = meet(self, chief_ip, port, force_tcp)
 
     # --- from what a launcher says -----------------------------------------------------------------------------------

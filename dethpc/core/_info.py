@@ -1,4 +1,4 @@
-"""What a task knows about itself on the cluster: ``get_cluster_info()``.
+"""``get_cluster_info()``: a task's information about itself and its cluster.
 
 The node's task process writes one JSON file per node and names it in ``DETHPC_INFO``::
 

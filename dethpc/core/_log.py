@@ -1,4 +1,4 @@
-"""What dethpc logs in a training that has set up no logging of its own."""
+"""Logging by dethpc in a training that has set up none of its own."""
 
 from __future__ import annotations
 

@@ -33,9 +33,9 @@ def on_demand(
             return load(name)
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        found = getattr(load(home[name]), name)
-        setattr(sys.modules[package], name, found)
-        return found
+        value = getattr(load(home[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
 
     def names() -> List[str]:
         return sorted({*vars(sys.modules[package]), *home, *modules})

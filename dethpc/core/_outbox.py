@@ -1,6 +1,6 @@
-"""Checkpoints that are whole on this machine, and wait for a store that is away while the training goes on.
+"""Queue of checkpoints that are complete on this machine and wait for an unreachable store while the training continues.
 
-Each is also copied to the spool where there is one, and then outlives the job: a task of the master's brings what has not gone up
+Each is also copied to the spool where there is one, and then outlives the job: a task of the master uploads what is still waiting
 when the training ends.
 """
 
@@ -28,11 +28,11 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 
 
 class Waiting(ABC):
-    """A checkpoint that is whole on this machine. ``kept``: it is in the spool, too. ``size``: bytes."""
+    """A checkpoint that is whole on this machine. ``in_spool``: it is in the spool, too. ``size``: bytes."""
 
     uuid: str
     size: int
-    kept = False
+    in_spool = False
 
     @abstractmethod
     def publish(self) -> None:
@@ -51,7 +51,7 @@ class Waiting(ABC):
         """Copy it to the spool; False where there is none. Raises OSError and CheckpointError."""
 
     @abstractmethod
-    def report_kept(self) -> None:
+    def report_spooled(self) -> None:
         """It is in the spool."""
 
     @abstractmethod
@@ -63,10 +63,10 @@ class Waiting(ABC):
         """Forget it, and report that."""
 
 
-class Kept(Waiting):
+class InSpool(Waiting):
     """A checkpoint that is in the spool alone: its workers' machines have forgotten it."""
 
-    kept = True
+    in_spool = True
     size = 0
 
     def __init__(
@@ -100,7 +100,7 @@ class Kept(Waiting):
     def keep(self) -> bool:
         return True
 
-    def report_kept(self) -> None:
+    def report_spooled(self) -> None:
         """That was said when it came."""
 
     def leave(self) -> None:
@@ -126,7 +126,7 @@ class Outbox:
         self._cannot_keep: Set[str] = set()
         self._keeping = threading.Lock()  # while one is copied to the spool; or what became of it is reported
 
-    def bring(self, wanted: Waiting, on_waiting: Callable[[str], object]) -> bool:
+    def bring(self, checkpoint: Waiting, on_waiting: Callable[[str], object]) -> bool:
         """Publish it now, or have it wait, which ``on_waiting`` hears with the reason. Returns whether it is published.
 
         While too much waits already, this waits: for up to ``PATIENCE`` seconds, in which nothing went up; then raises the
@@ -138,35 +138,35 @@ class Outbox:
         why = f"{self._store} has not taken the checkpoint before yet"
         if not behind:
             try:
-                wanted.publish()
-                wanted.report(late=False)
+                checkpoint.publish()
+                checkpoint.report(late=False)
                 return True
             except OSError as error:
                 if not self._store.may_come_back(error):
                     raise
                 why = str(error)
-        self._make_room(wanted)
-        wanted.stay()
-        self._append(wanted)
+        self._make_room(checkpoint)
+        checkpoint.stay()
+        self._append(checkpoint)
         logger.warning(
             "checkpoint %s is whole on this machine and waits for its storage (%s); the training goes on",
-            wanted.uuid,
+            checkpoint.uuid,
             why,
         )
         on_waiting(why)
         return False
 
-    def follow(self, kept: Waiting) -> None:
+    def follow(self, checkpoint: Waiting) -> None:
         """Bring one that is in the spool, and nowhere else on this machine, when its turn has come."""
-        self._append(kept)
+        self._append(checkpoint)
 
     def is_behind(self) -> bool:
         """Whether something waits for the store."""
         return bool(self._waiting)
 
-    def _append(self, wanted: Waiting) -> None:
+    def _append(self, checkpoint: Waiting) -> None:
         with self._changed:
-            self._waiting.append(wanted)
+            self._waiting.append(checkpoint)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="dethpc-outbox", daemon=True)
                 self._thread.start()
@@ -177,7 +177,7 @@ class Outbox:
         OSError."""
 
         def waits() -> bool:
-            return any(not one.kept and uuid in (None, one.uuid) for one in self._waiting)
+            return any(not one.in_spool and uuid in (None, one.uuid) for one in self._waiting)
 
         with self._changed:
             self._wait_while(waits)
@@ -187,13 +187,13 @@ class Outbox:
         """Forget one that still waits; False where none of this name does."""
         with self._changed:
             self._changed.wait_for(lambda: self._busy is None or self._busy.uuid != uuid)
-            found = [one for one in self._waiting if one.uuid == uuid]
+            dropped = [one for one in self._waiting if one.uuid == uuid]
             self._waiting = [one for one in self._waiting if one.uuid != uuid]
             self._changed.notify_all()
-        for one in found:
+        for one in dropped:
             with self._keeping:
                 one.lost("it was deleted before it reached its storage")
-        return bool(found)
+        return bool(dropped)
 
     def close(self, patience: Optional[float] = None) -> None:
         """Wait for what waits and cannot be kept, then give it up and say so. Raises what a publication failed with."""
@@ -207,35 +207,35 @@ class Outbox:
             self._closing = True
             self._changed.notify_all()
             self._changed.wait_for(
-                lambda: all(one.kept for one in self._waiting),
+                lambda: all(one.in_spool for one in self._waiting),
                 AT_THE_END if patience is None else patience,
             )
             self._changed.wait_for(lambda: self._busy is None)  # or it would be lost and there
-            left, self._waiting = self._waiting, []
+            unstored, self._waiting = self._waiting, []
             self._changed.notify_all()
-        for one in left:
-            if one.kept:
+        for one in unstored:
+            if one.in_spool:
                 one.leave()
                 continue
-            words = f"{self._store} did not answer until the job ended, and the checkpoint was on this node alone"
-            logger.error("checkpoint %s is lost: %s", one.uuid, words)
-            one.lost(words)
+            message = f"{self._store} did not answer until the job ended, and the checkpoint was on this node alone"
+            logger.error("checkpoint %s is lost: %s", one.uuid, message)
+            one.lost(message)
         self._raise_failure()
 
     def _raise_failure(self) -> None:
         if self._failures:
             raise self._failures.pop(0)
 
-    def _make_room(self, wanted: Waiting) -> None:
+    def _make_room(self, checkpoint: Waiting) -> None:
         """The job forgets what is kept, the oldest first: a task will bring that."""
         gone: List[Waiting] = []
 
         def is_full() -> bool:
             for one in list(self._waiting):
-                if self._is_full(wanted) and one.kept and one is not self._busy:
+                if self._is_full(checkpoint) and one.in_spool and one is not self._busy:
                     self._waiting = [other for other in self._waiting if other is not one]
                     gone.append(one)
-            return self._is_full(wanted)
+            return self._is_full(checkpoint)
 
         with self._changed:
             try:
@@ -248,7 +248,7 @@ class Outbox:
     def _keep(self, one: Waiting, again: bool = False) -> None:
         """``again``: even where it could not be kept before."""
         with self._keeping:
-            if one.kept or (one.uuid in self._cannot_keep and not again):
+            if one.in_spool or (one.uuid in self._cannot_keep and not again):
                 return
             with self._changed:
                 if one not in self._waiting:  # it has gone up meanwhile, or was deleted
@@ -260,23 +260,23 @@ class Outbox:
                 self._cannot_keep.add(one.uuid)
                 logger.warning("checkpoint %s is on this node alone: %s", one.uuid, error)
                 return
-            one.report_kept()
+            one.report_spooled()
             with self._changed:
-                one.kept = True
+                one.in_spool = True
                 self._changed.notify_all()
 
     def _wait_while(self, unfit: Callable[[], bool]) -> None:
-        deadline, known = 0.0, -1
+        deadline, count = 0.0, -1
         while unfit():
-            if len(self._waiting) != known:
-                known, deadline = len(self._waiting), time.monotonic() + PATIENCE
-                logger.warning("%d checkpoint(s) wait for %s, and the training with them", known, self._store)
+            if len(self._waiting) != count:
+                count, deadline = len(self._waiting), time.monotonic() + PATIENCE
+                logger.warning("%d checkpoint(s) wait for %s, and the training with them", count, self._store)
             if not self._changed.wait(deadline - time.monotonic()) and time.monotonic() >= deadline:
-                raise StoreAway(f"{self._store} has taken none of {known} checkpoint(s) for {PATIENCE:.0f} s")
+                raise StoreAway(f"{self._store} has taken none of {count} checkpoint(s) for {PATIENCE:.0f} s")
 
-    def _is_full(self, wanted: Waiting) -> bool:
+    def _is_full(self, checkpoint: Waiting) -> bool:
         size = sum(one.size for one in self._waiting)
-        return bool(self._waiting) and (len(self._waiting) >= MOST or size + wanted.size > MOST_BYTES)
+        return bool(self._waiting) and (len(self._waiting) >= MOST or size + checkpoint.size > MOST_BYTES)
 
     def _work(self) -> None:
         pause = _FIRST_PAUSE
@@ -316,4 +316,4 @@ class Outbox:
             else:
                 logger.error("checkpoint %s cannot be published: %s", first.uuid, failure)
                 with self._keeping:
-                    first.leave() if first.kept else first.lost(str(failure))
+                    first.leave() if first.in_spool else first.lost(str(failure))

@@ -1,4 +1,4 @@
-"""When to stop: a file in the attempt's directory, the master's word, or the clock."""
+"""When to stop: by a file in the attempt's directory, by the master's answer, or by the clock."""
 
 from __future__ import annotations
 

@@ -77,15 +77,15 @@ class ProfilerContext:
             self._report(group, {node: groups[group] for node, groups in sorted(nodes.items()) if group in groups})
 
     def _of_other_nodes(self) -> Dict[str, Dict[str, Any]]:
-        found: Dict[str, Dict[str, Any]] = {}
+        groups: Dict[str, Dict[str, Any]] = {}
         for path in [] if self._folder is None else self._folder.glob("system-*.json"):
             try:
-                told = read_json(path)
+                report = read_json(path)
             except RunDirError:
                 continue
-            if told is not None and time.time() - float(told["at"]) < 600:
-                found[path.name[len("system-") : -len(".json")]] = told["groups"]
-        return found
+            if report is not None and time.time() - float(report["at"]) < 600:
+                groups[path.name[len("system-") : -len(".json")]] = report["groups"]
+        return groups
 
 
 class DummyProfilerContext(ProfilerContext):
@@ -122,11 +122,11 @@ class _Collector(threading.Thread):
                     return
                 for source in sources:
                     try:
-                        found = source.sample()
+                        sample = source.sample()
                     except (OSError, ValueError, IndexError):
                         continue
-                    if found:
-                        samples.setdefault(source.group, []).append(found)
+                    if sample:
+                        samples.setdefault(source.group, []).append(sample)
             try:
                 self._take({group: average(several) for group, several in samples.items()})
             except (OSError, RuntimeError) as error:

@@ -1,4 +1,4 @@
-"""How the workers of a task find each other, and the calls that they then make together."""
+"""Rendezvous of the workers of a task, and the collective calls that they make afterwards."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def meet(who: DistributedContext, chief_ip: Optional[str], port: int, force_tcp:
     everybody = _join(address, _secret("all"), who.rank, [f"rank {rank}" for rank in range(who.size)])
     inner = _listen_inside(force_tcp) if who.local_size > 1 and who.local_rank == 0 else None
     place_here = json.dumps(inner.getsockname()) if inner else None
-    told = everybody.allgather([who.cross_rank, who.local_rank, place_here])
-    mine = sorted((local, rank) for rank, (cross, local, _) in enumerate(told) if cross == who.cross_rank)
+    workers = everybody.allgather([who.cross_rank, who.local_rank, place_here])
+    mine = sorted((local, rank) for rank, (cross, local, _) in enumerate(workers) if cross == who.cross_rank)
     if [local for local, _ in mine] != list(range(who.local_size)):
         ranks = [local for local, _ in mine]
         raise ValueError(f"machine {who.cross_rank} has workers of local ranks {ranks}, not all of {who.local_size}")
@@ -40,7 +40,7 @@ def meet(who: DistributedContext, chief_ip: Optional[str], port: int, force_tcp:
         from dethpc.core._distributed import SoloGroup
 
         return everybody, SoloGroup()
-    place = json.loads(told[mine[0][1]][2])
+    place = json.loads(workers[mine[0][1]][2])
     where: _channel.Address = Path(place) if isinstance(place, str) else (place[0], place[1])
     secret = _secret(f"machine {who.cross_rank}")
     return everybody, _join(inner or where, secret, who.local_rank, [f"rank {rank}" for _, rank in mine])
@@ -79,14 +79,14 @@ class Hub:
         self._chief = chief
 
     def gather(self, stuff: Any) -> Optional[List[Any]]:
-        found = [stuff, *self._chief.gather(_channel.GATHER)]
+        values = [stuff, *self._chief.gather(_channel.GATHER)]
         self._chief.send(_channel.GATHER, None)  # so that nobody runs ahead into the next call
-        return found
+        return values
 
     def allgather(self, stuff: Any) -> List[Any]:
-        found = [stuff, *self._chief.gather(_channel.ALLGATHER)]
-        self._chief.send(_channel.ALLGATHER, found)
-        return found
+        values = [stuff, *self._chief.gather(_channel.ALLGATHER)]
+        self._chief.send(_channel.ALLGATHER, values)
+        return values
 
     def broadcast(self, stuff: Any) -> Any:
         self._chief.send(_channel.BROADCAST, stuff)
@@ -109,8 +109,8 @@ class Spoke:
 
     def allgather(self, stuff: Any) -> List[Any]:
         self._channel.send(_channel.ALLGATHER, stuff)
-        found: List[Any] = self._channel.receive(_channel.ALLGATHER)
-        return found
+        values: List[Any] = self._channel.receive(_channel.ALLGATHER)
+        return values
 
     def broadcast(self, stuff: Any) -> Any:
         return self._channel.receive(_channel.BROADCAST)

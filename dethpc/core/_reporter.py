@@ -1,8 +1,7 @@
-"""Reports: first into the attempt's journal, which is the truth, then to the master, who is told soon.
+"""Reports are written to the attempt's journal, which is the source of truth, and then sent to the master.
 
-A report is done when the journal has it. A thread rings the master with the same lines; whatever goes wrong there is tried again
-later and never disturbs the training. Should the disk refuse a line, the thread's copy is the only one, and it is kept until
-the master has it.
+A report is done when the journal has it. A thread sends the same lines to the master; failures there are retried and never disturb
+the training. If the disk refuses a line, the thread has the only copy, and keeps it until the master has acknowledged it.
 """
 
 from __future__ import annotations
@@ -125,10 +124,10 @@ class Reporter:
             self._settling = True
             self._lock.notify_all()
             while self._applied < self._seq and not self._failures and self._thread.is_alive() and not self._closing:
-                left = until - time.monotonic()
-                if left <= 0:
+                remaining = until - time.monotonic()
+                if remaining <= 0:
                     break
-                self._lock.wait(left)
+                self._lock.wait(remaining)
             self._settling = False
 
     def await_verdict(self, seconds: float) -> None:
@@ -235,9 +234,9 @@ class Reporter:
         with self._lock:
             last = batch[-1].seq if batch else 0
             self._sent = max(last, self._sent)
-            kept = [line for line in self._waiting if line.seq > last or (not line.written and line.seq > applied)]
-            self._waiting = deque(kept)
-            return any(line.seq <= last for line in kept)
+            pending = [line for line in self._waiting if line.seq > last or (not line.written and line.seq > applied)]
+            self._waiting = deque(pending)
+            return any(line.seq <= last for line in pending)
 
     def _is_urgent(self) -> bool:
         """Whether what waits may wait no longer than it must."""
@@ -250,10 +249,10 @@ class Reporter:
             while not self._closing:
                 if self._settling and self._waiting:
                     return
-                left = begun + (_RING_EVERY if self._is_urgent() else seconds) - time.monotonic()
-                if left <= 0:
+                remaining = begun + (_RING_EVERY if self._is_urgent() else seconds) - time.monotonic()
+                if remaining <= 0:
                     return
-                self._lock.wait(left)
+                self._lock.wait(remaining)
 
     def _pause(self, seconds: float) -> bool:
         """Sleep, though not beyond the end. False: it is time to give up."""
@@ -261,11 +260,11 @@ class Reporter:
         with self._lock:
             while True:
                 now = time.monotonic()
-                left = min(until, now + 0.1 if self._closing else until) - now
+                remaining = min(until, now + 0.1 if self._closing else until) - now
                 if now >= self._give_up_at:
                     return False
-                if left <= 0:
+                if remaining <= 0:
                     return True
-                self._lock.wait(left)
+                self._lock.wait(remaining)
                 if self._closing:
                     until = min(until, time.monotonic() + 0.5)

@@ -1,4 +1,4 @@
-"""Reports of those who have not the attempt's journal: to the master by its REST API, in order, from a thread."""
+"""Sends reports to the master's REST API, in order, from a thread, where there is no journal of the attempt."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ class RestReporter:
             body = {"uuid": data["uuid"], "taskId": self._task_id, "metadata": data["metadata"], "resources": resources}
             return "POST", "/api/v1/checkpoints", body
         if kind is ReportKind.CHECKPOINT_DELETED:
-            left = {path: str(size) for path, size in data["resources"].items()}
-            body = {"checkpoints": [{"uuid": data["uuid"], "resources": {"resources": left}}]}
+            remaining = {path: str(size) for path, size in data["resources"].items()}
+            body = {"checkpoints": [{"uuid": data["uuid"], "resources": {"resources": remaining}}]}
             return "PATCH", "/api/v1/checkpoints", body
         if kind is ReportKind.STATUS:
             return "POST", f"{trial}/runner/metadata", {"state": data["status"]}

@@ -1,4 +1,4 @@
-"""Getting at a stored checkpoint: each worker for itself, or once for all workers of a machine."""
+"""Reading of a stored checkpoint: by each worker for itself, or once for all workers of a machine."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Restore:
             with self._store.restore(storage_id, selector) as path:
                 yield path
             return
-        wanted = self._wanted(storage_id, selector)
-        compare = self._to_compare(wanted)
+        machines_of = self._wanted(storage_id, selector)
+        compare = self._to_compare(machines_of)
         with contextlib.ExitStack() as stack:
 
             def enter() -> Optional[Path]:
                 if self._dist.local_rank != 0:
                     return None
-                return stack.enter_context(self._store.restore(storage_id, self._here(wanted), verify=compare))
+                return stack.enter_context(self._store.restore(storage_id, self._here(machines_of), verify=compare))
 
             path = self._dist.broadcast_local(together(self._dist, enter)[self._dist.rank])
             try:
@@ -58,11 +58,11 @@ class Restore:
         if DownloadMode(mode) is DownloadMode.NoSharedDownload:
             self._store.download(storage_id, target, selector)
             return
-        wanted = self._here(self._wanted(storage_id, selector))
+        selected = self._here(self._wanted(storage_id, selector))
 
         def copy() -> None:
             if self._dist.local_rank == 0:
-                self._store.download(storage_id, target, wanted)
+                self._store.download(storage_id, target, selected)
 
         together(self._dist, copy)
 
@@ -73,24 +73,24 @@ class Restore:
             return None
         names = together(self._dist, lambda: list(self._store.files(storage_id)))[0]
         choice = together(self._dist, lambda: [name for name in names if selector is None or selector(name)])
-        wanted: Wanted = {}
+        machines_of: Wanted = {}
         for chosen, machine in zip(choice, self._dist.allgather(self._dist.cross_rank)):
             for name in chosen:
-                wanted.setdefault(name, set()).add(machine)
-        return wanted
+                machines_of.setdefault(name, set()).add(machine)
+        return machines_of
 
-    def _here(self, wanted: Optional[Wanted]) -> Optional[Selector]:
+    def _here(self, machines_of: Optional[Wanted]) -> Optional[Selector]:
         """What any worker of this machine wants."""
-        if wanted is None:
+        if machines_of is None:
             return None
-        return {name for name, machines in wanted.items() if self._dist.cross_rank in machines}.__contains__
+        return {name for name, machines in machines_of.items() if self._dist.cross_rank in machines}.__contains__
 
-    def _to_compare(self, wanted: Optional[Wanted]) -> Selector:
+    def _to_compare(self, machines_of: Optional[Wanted]) -> Selector:
         """Where every machine sees the same files, those that want a file share the work."""
         everywhere = set(range(self._dist.cross_size))
 
         def compare(path: str) -> bool:
-            machines = sorted(everywhere if wanted is None else wanted.get(path, everywhere))
+            machines = sorted(everywhere if machines_of is None else machines_of.get(path, everywhere))
             return machines[zlib.crc32(path.encode()) % len(machines)] == self._dist.cross_rank
 
         return compare

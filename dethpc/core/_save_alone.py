@@ -127,7 +127,7 @@ class _Staged(Waiting):
 
     def publish(self) -> None:
         """One that somebody has deleted meanwhile from the spool is no failure of the training's."""
-        if not self.kept or self._spool is None or not isinstance(self._store, Spooled):
+        if not self.in_spool or self._spool is None or not isinstance(self._store, Spooled):
             self.files = self._bring()
             return
         try:
@@ -146,7 +146,7 @@ class _Staged(Waiting):
         """How long it took says nothing of how long the next one takes, if it was late."""
         if self._gone:
             self._finishing.report_lost(self.uuid, f"it was deleted from {self._spool} before it reached its storage")
-        elif self.kept:
+        elif self.in_spool:
             self._finishing.report_waiting(self.uuid, self.files, self._plain, "")
         else:
             self._finishing.report(self.uuid, self.files, self._plain, None if late else self._started)
@@ -160,8 +160,8 @@ class _Staged(Waiting):
             self._spool.keep(self.uuid, self._path)
         return self._spool is not None
 
-    def report_kept(self) -> None:
-        self._finishing.report_kept(self.uuid, self.files, self._plain, str(self._spool))
+    def report_spooled(self) -> None:
+        self._finishing.report_spooled(self.uuid, self.files, self._plain, str(self._spool))
 
     def leave(self) -> None:
         self._store.leave(self.uuid)

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 from dethpc.core._distributed import DistributedContext, Group
 from dethpc.core._encode import jsonable
 from dethpc.core._merge import Conflicts, merge_metadata, merge_resources
-from dethpc.core._outbox import Kept, Outbox
+from dethpc.core._outbox import InSpool, Outbox
 from dethpc.core._saving import METADATA, Finishing, Part, Write, large_of, new_id, selected, write_metadata
 from dethpc.core._together import together
 from dethpc.errors import CheckpointError
@@ -187,23 +187,23 @@ class SaveTogether:
             published = None
             if self._spool is None or not all_brought[0].behind:
                 published = self._to_store(save, wait=self._spool is None)
-            kept = None if published is not None else self._to_spool(save)
-            published = published or kept or self._to_store(save, wait=True)
+            spooled = None if published is not None else self._to_spool(save)
+            published = published or spooled or self._to_store(save, wait=True)
         except BaseException:
             self._give_up(storage_id)
             raise
         self._leave(storage_id)
         assert published is not None  # who waits gets it, or an exception
         files, plain, without = published
-        if kept is not None:
+        if spooled is not None:
             if chief:
                 self._follow(storage_id, files, plain)
             return Part([], [])
         if chief:
             self._finishing.report(storage_id, files, plain, started)
         own = [*files_of(names), *([METADATA] if chief else [])]
-        left = set(without)
-        return Part([name for name in own if name in left], large_of(own, files))
+        omitted = set(without)
+        return Part([name for name in own if name in omitted], large_of(own, files))
 
     def _to_store(self, save: _Save, wait: bool) -> Optional[Published]:
         """Publish it in the store. ``wait``: for half an hour while it is away; else None then, on all workers."""
@@ -257,16 +257,16 @@ class SaveTogether:
         if together(save.group, lambda: tried(begin) if chief else None)[0] is None:
             return None
         try:
-            kept = self._in_step(
+            spooled = self._in_step(
                 save, lambda: tried(lambda: source.send(spool.store, save.storage_id, save.names)), publish
             )
         except BaseException:
             if chief:
                 spool.store.discard(save.storage_id)
             raise
-        if kept is None and chief:
+        if spooled is None and chief:
             spool.store.discard(save.storage_id)
-        return kept
+        return spooled
 
     def _in_step(
         self,
@@ -276,7 +276,7 @@ class SaveTogether:
     ) -> Optional[Published]:
         """All send, and then the chief publishes; None, for all alike, where one of them returns None."""
         sent = together(save.group, send)
-        whole = [each for each in sent if each is not None]
+        whole = [checksums for checksums in sent if checksums is not None]
         if len(whole) < len(sent):
             return None
         return together(save.group, lambda: publish(whole) if self._dist.rank == 0 else None)[0]
@@ -284,8 +284,8 @@ class SaveTogether:
     def _follow(self, storage_id: str, files: Dict[str, int], plain: Dict[str, Any]) -> None:
         """Report what is in the spool, and bring it from there when the store is back."""
         assert self._spooled is not None
-        self._finishing.report_kept(storage_id, files, plain, str(self._spool))
-        self._outbox.follow(Kept(storage_id, files, plain, self._spooled, self._finishing))
+        self._finishing.report_spooled(storage_id, files, plain, str(self._spool))
+        self._outbox.follow(InSpool(storage_id, files, plain, self._spooled, self._finishing))
 
     def _give_up(self, storage_id: str) -> None:
         """The chief alone discards: another worker that lost its connection cannot know whether the chief is publishing."""
@@ -319,8 +319,8 @@ def _settle_directories(
             if selector is not None:
                 raise RuntimeError("a selector needs a ckpt_dir")
             return None, {}
-        found = os.stat(source)
-        return (dist.cross_rank, found.st_dev, found.st_ino), selected(source, selector)
+        status = os.stat(source)
+        return (dist.cross_rank, status.st_dev, status.st_ino), selected(source, selector)
 
     offers = together(group, offer)
     directory, files = offers[dist.rank]
@@ -342,9 +342,9 @@ def _settle_conflicts(
 
     def checksums() -> Dict[str, Any]:
         mine = [name for name in conflicts if name in files and source is not None]
-        found: Dict[str, Any] = dict(measure(source, mine)) if source is not None else {}
-        found.update({name: "a directory" for name in conflicts if f"{name}/" in files})
-        return found
+        digests: Dict[str, Any] = dict(measure(source, mine)) if source is not None else {}
+        digests.update({name: "a directory" for name in conflicts if f"{name}/" in files})
+        return digests
 
     everybodys = together(group, checksums) if conflicts else []
     different = {n: r for n, r in conflicts.items() if len({str(one[n]) for one in everybodys if n in one}) > 1}

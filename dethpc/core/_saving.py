@@ -1,4 +1,4 @@
-"""What saving alone and saving together share: names, metadata, and what follows when the files are written."""
+"""Names, metadata and reports of checkpoints, shared by saving alone and saving together."""
 
 from __future__ import annotations
 
@@ -131,11 +131,11 @@ class Finishing:
             self._report(ReportKind.CHECKPOINT, {**self._told(storage_id, files, metadata), "seconds": seconds})
         logger.info("stored checkpoint %s", storage_id)
 
-    def report_kept(self, storage_id: str, files: Dict[str, int], metadata: Dict[str, Any], spool: str) -> None:
+    def report_spooled(self, storage_id: str, files: Dict[str, int], metadata: Dict[str, Any], spool: str) -> None:
         """It can be read, and outlives the job, but is not where it belongs."""
         if self._on_cluster:
-            told = {**self._told(storage_id, files, metadata), "seconds": None, "spool": spool}
-            self._report(ReportKind.CHECKPOINT, told)
+            report = {**self._told(storage_id, files, metadata), "seconds": None, "spool": spool}
+            self._report(ReportKind.CHECKPOINT, report)
         logger.info("checkpoint %s is in %s until %s answers", storage_id, spool, self._store)
 
     def _told(self, storage_id: str, files: Dict[str, int], metadata: Dict[str, Any]) -> Dict[str, Any]:

@@ -1,6 +1,6 @@
-"""What a machine does, from ``/proc`` and NVIDIA's tools: samples for the profiler, in Determined's groups and names.
+"""Samples of a machine's load for the profiler, from ``/proc`` and NVIDIA's tools, in Determined's groups and names.
 
-Rates are since the sample before, so that the first sample of a group that has them is empty.
+Rates are relative to the previous sample, so the first sample of a group that has rates is empty.
 """
 
 from __future__ import annotations
@@ -108,13 +108,13 @@ class GPU:
 
 def samplers() -> List[Any]:
     """One of each group that can be read on this machine; each has ``group`` and ``sample()``."""
-    found: List[Any] = []
+    readable: List[Any] = []
     for kind in (CPU, Memory, Disk, Network, GPU):
         try:
-            found.append(kind())
+            readable.append(kind())
         except (OSError, ValueError, IndexError):
             continue
-    return found
+    return readable
 
 
 def _disks() -> Tuple[int, ...]:
@@ -122,11 +122,11 @@ def _disks() -> Tuple[int, ...]:
     operations = read = written = 0
     with open("/proc/diskstats") as file:
         for line in file:
-            words = line.split()
-            if len(words) >= 10 and os.path.isdir(f"/sys/block/{words[2].replace('/', '!')}"):
-                operations += int(words[3]) + int(words[7])
-                read += int(words[5]) * 512
-                written += int(words[9]) * 512
+            fields = line.split()
+            if len(fields) >= 10 and os.path.isdir(f"/sys/block/{fields[2].replace('/', '!')}"):
+                operations += int(fields[3]) + int(fields[7])
+                read += int(fields[5]) * 512
+                written += int(fields[9]) * 512
     return operations, read, written
 
 
@@ -136,9 +136,9 @@ def _interfaces() -> Tuple[int, ...]:
         for line in file:
             _, colon, counters = line.partition(":")
             if colon:
-                words = counters.split()
-                received += int(words[0])
-                sent += int(words[8])
+                fields = counters.split()
+                received += int(fields[0])
+                sent += int(fields[8])
     return sent, received
 
 

@@ -72,9 +72,9 @@ class TensorboardFiles:
 
     def _states(self, tree: Tree, selector: Selector) -> Iterator[Tuple[str, Tuple[float, int]]]:
         """Each file that ``selector`` wants, with what changes when the file does."""
-        for name, found in tree.walk():
-            if stat.S_ISREG(found.st_mode) and selector(self._path / name):
-                yield name, (found.st_mtime, found.st_size)
+        for name, status in tree.walk():
+            if stat.S_ISREG(status.st_mode) and selector(self._path / name):
+                yield name, (status.st_mtime, status.st_size)
 
 
 def local_folder(scratch: Optional[Path], rank: int) -> Path:

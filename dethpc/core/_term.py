@@ -1,4 +1,4 @@
-"""A TERM that asks for a checkpoint must not end the training that is to save it.
+"""Handles SIGTERM, so that a TERM that asks for a checkpoint does not end the training that saves it.
 
 Some schedulers send TERM to every process of a job that they preempt, others to their own child alone. The Core API keeps its own
 process alive through it, and no other one: what it forks or executes has the signal's default disposition.
@@ -34,19 +34,19 @@ class TermHandler:
     """Handles TERM while it is open. It leaves a handler of the user's own alone, installed before or after, and does nothing where
     it is opened outside the main thread, for which alone Python allows handlers.
 
-    ``killed``: whether the run shall end at once. ``asked``: whether the attempt has been asked to stop. ``tell`` tells the
-    training of a TERM, in a thread: at once where the attempt has been asked to stop, and else if the process is not killed before,
-    as after another worker's failure. ``told``: whether the training knows.
+    ``killed``: whether the run shall end at once. ``stop_requested``: whether the attempt has been asked to stop. ``tell`` reports
+    a TERM to the training, in a thread: at once where the attempt has been asked to stop, and else if the process is not killed
+    before, as after another worker's failure. ``answered``: whether the training has noticed it.
     """
 
     def __init__(
         self,
         killed: Callable[[], bool],
-        asked: Callable[[], bool],
+        stop_requested: Callable[[], bool],
         tell: Callable[[], None],
-        told: Callable[[], bool],
+        answered: Callable[[], bool],
     ) -> None:
-        self._killed, self._asked, self._tell, self._told = killed, asked, tell, told
+        self._killed, self._stop_requested, self._tell, self._answered = killed, stop_requested, tell, answered
         self.came = False
         self._write = -1
 
@@ -98,14 +98,14 @@ class TermHandler:
         came = os.read(read, 1)
         os.close(read)
         since, telling = time.monotonic(), True
-        while came and self._write >= 0 and not self._told():
+        while came and self._write >= 0 and not self._answered():
             if self._killed():
                 _end()
-            asked, waited = self._asked(), time.monotonic() - since
-            if telling and (asked or waited >= ALONE):
+            stopping, waited = self._stop_requested(), time.monotonic() - since
+            if telling and (stopping or waited >= ALONE):
                 telling = False
                 self._tell()
-            if asked:
+            if stopping:
                 return
             if waited >= PATIENCE:
                 _end()

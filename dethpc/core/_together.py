@@ -24,7 +24,7 @@ def together(group: Union[DistributedContext, Group], call: Callable[[], T]) -> 
     results = group.allgather(result)
     if failure is not None:
         raise failure
-    for rank, (ok, told) in enumerate(results):
+    for rank, (ok, outcome) in enumerate(results):
         if not ok:
-            raise (told[0] or RuntimeError)(f"rank {rank}: {told[1]}")
+            raise (outcome[0] or RuntimeError)(f"rank {rank}: {outcome[1]}")
     return [value for _, value in results]

@@ -1,4 +1,4 @@
-"""Reporting what the training does."""
+"""Reports of the training: metrics, progress, status, metadata."""
 
 from __future__ import annotations
 
@@ -138,8 +138,8 @@ class TrainContext:
     def get_metadata(self) -> Optional[Dict[str, Any]]:
         """The run's metadata as the master has it. Raises MasterUnreachable."""
         answer = self._session.get(f"/api/v1/runs/{self._trial_id}/metadata") or {}
-        found: Optional[Dict[str, Any]] = answer.get("metadata")
-        return found
+        metadata: Optional[Dict[str, Any]] = answer.get("metadata")
+        return metadata
 
     def get_experiment_best_validation(self) -> Optional[float]:
         """The best value of the searcher's metric in the whole experiment, or None before the first. Raises
