@@ -195,5 +195,5 @@ def _below(host_path: str, config: Section, container_path: Optional[str]) -> st
     return os.path.normpath(os.path.join(container_path or host_path, os.path.relpath(full, host_path)))
 
 
-def _wrong(field: str, found: Any, allowed: str) -> ConfigError:
-    return ConfigError([Problem.of_value(f"checkpoint_storage.{field}".rstrip("."), str(found), allowed)])
+def _wrong(field: str, value: Any, allowed: str) -> ConfigError:
+    return ConfigError([Problem.of_value(f"checkpoint_storage.{field}".rstrip("."), str(value), allowed)])

@@ -24,8 +24,8 @@ def driver(section: Mapping[str, Any]) -> Driver:
     text, url = str(section.get("connection_string") or ""), urlsplit(str(section.get("account_url") or ""))
     options: Dict[str, Any] = {}
     if text:
-        said = dict(part.partition("=")[::2] for part in text.split(";"))
-        account = said.get("AccountName") or (urlsplit(said.get("BlobEndpoint", "")).hostname or "").partition(".")[0]
+        parts = dict(part.partition("=")[::2] for part in text.split(";"))
+        account = parts.get("AccountName") or (urlsplit(parts.get("BlobEndpoint", "")).hostname or "").partition(".")[0]
         options["connection_string"] = text
     else:
         local = url.path.strip("/")  # emulators have the account's name there
@@ -62,10 +62,10 @@ class AzureDriver(Driver):
         async def read(blob: Any) -> bytes:
             length = None if end is None else end - start
             stretch = {"offset": start, "length": length} if start or end is not None else {}  # what is empty has none
-            found = bytes(await (await blob.download_blob(**stretch)).readall())
-            if length is not None and len(found) != length:
-                raise OSError(errno.EIO, f"{len(found)} of {length} bytes of {name} came")
-            return found
+            content = bytes(await (await blob.download_blob(**stretch)).readall())
+            if length is not None and len(content) != length:
+                raise OSError(errno.EIO, f"{len(content)} of {length} bytes of {name} came")
+            return content
 
         return b"" if start == end else self.of_blob(name, read, patience)
 
@@ -119,8 +119,8 @@ class AzureDriver(Driver):
                 return await call(opened)
 
         try:
-            found: T = sync(fs.loop, asked)
-            return found
+            result: T = sync(fs.loop, asked)
+            return result
         except ResourceNotFoundError as error:
             raise FileNotFoundError(errno.ENOENT, str(error)) from error
 

@@ -36,10 +36,10 @@ def check_name(uuid: str) -> str:
 
 def folder_to_add(source: PathLike) -> Path:
     """Where the directory ``source`` really is. Raises CheckpointError for what is none."""
-    found = Path(os.path.realpath(source))
-    if not found.is_dir():
+    folder = Path(os.path.realpath(source))
+    if not folder.is_dir():
         raise CheckpointError(f"{source} is not a directory")
-    return found
+    return folder
 
 
 @contextlib.contextmanager

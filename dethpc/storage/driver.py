@@ -99,10 +99,10 @@ class Driver:
         def read() -> bytes:
             if end is None:
                 return bytes(self.fs.cat_file(self.path(name)))
-            found = bytes(self.fs.cat_file(self.path(name), start=start, end=end))
-            if len(found) != end - start:
-                raise OSError(errno.EIO, f"{len(found)} of {end - start} bytes of {name} came")
-            return found
+            content = bytes(self.fs.cat_file(self.path(name), start=start, end=end))
+            if len(content) != end - start:
+                raise OSError(errno.EIO, f"{len(content)} of {end - start} bytes of {name} came")
+            return content
 
         return self.again(read, patience)
 
@@ -128,10 +128,10 @@ class Driver:
 
         def find() -> Dict[str, Stat]:
             try:
-                found = self.fs.find(base.rstrip("/"), detail=True)
+                listing = self.fs.find(base.rstrip("/"), detail=True)
             except FileNotFoundError:
                 return {}
-            named = {path.lstrip("/"): info for path, info in found.items()}
+            named = {path.lstrip("/"): info for path, info in listing.items()}
             start = base.lstrip("/")
             return {p[len(start) :]: _stat(info) for p, info in named.items() if p.startswith(start) and p != start}
 
@@ -160,19 +160,19 @@ class Driver:
         import logging  # here: whoever keeps checkpoints in a directory waits for none of this
         import random
 
-        begin, pause, said = time.monotonic(), self.pause, False
+        begin, pause, warned = time.monotonic(), self.pause, False
         while True:
             try:
                 return call()
             except Exception as error:
-                found = _as_os_error(self.where, error)
+                os_error = _as_os_error(self.where, error)
                 waited = time.monotonic() - begin
                 if _is_for_good(error) or waited + pause > patience:
-                    raise found from error
-                if waited > _SAID_AFTER and not said:
-                    said = True
+                    raise os_error from error
+                if waited > _SAID_AFTER and not warned:
+                    warned = True
                     logging.getLogger("dethpc.storage").warning(
-                        "%s; it is tried again for %.0f s more", found, patience - waited
+                        "%s; it is tried again for %.0f s more", os_error, patience - waited
                     )
             time.sleep(pause * (0.5 + random.random()))
             pause = min(2 * pause, _LONGEST_PAUSE)
@@ -197,12 +197,12 @@ class Driver:
 def _as_os_error(where: str, error: Exception) -> OSError:
     if isinstance(error, MissingDriver):
         return error
-    words = f"{where}: {_plain(error)}"
-    for known in _FOR_GOOD:
-        if isinstance(error, known):
-            return known(error.errno or errno.EIO, words)
+    message = f"{where}: {_plain(error)}"
+    for lasting in _FOR_GOOD:
+        if isinstance(error, lasting):
+            return lasting(error.errno or errno.EIO, message)
     kind = OSError if _is_for_good(error) else StoreAway
-    return kind(getattr(error, "errno", None) or errno.EIO, words)
+    return kind(getattr(error, "errno", None) or errno.EIO, message)
 
 
 def _is_for_good(error: BaseException) -> bool:
@@ -212,8 +212,8 @@ def _is_for_good(error: BaseException) -> bool:
     if type(error).__name__ in _FOR_GOOD_BY_NAME:
         return True
     answer = getattr(error, "response", None)
-    said = [getattr(where, name, None) for where in (error, answer) for name in ("status_code", "code", "status")]
-    status = next((int(n) for n in said if isinstance(n, int) or (isinstance(n, str) and n.isdigit())), 0)
+    statuses = [getattr(where, name, None) for where in (error, answer) for name in ("status_code", "code", "status")]
+    status = next((int(n) for n in statuses if isinstance(n, int) or (isinstance(n, str) and n.isdigit())), 0)
     return 400 <= status < 500 and status not in _TRY_LATER
 
 

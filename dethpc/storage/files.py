@@ -45,7 +45,7 @@ class _Folder:
 
     def __init__(self, folder: PathLike, read_from: Sequence[PathLike] = ()) -> None:
         self._folder = Path(folder)
-        self._read_from = [Path(each) for each in read_from]
+        self._read_from = [Path(path) for path in read_from]
 
     def __str__(self) -> str:
         return str(self._folder)
@@ -66,7 +66,7 @@ class _Folder:
         if not self._read_from or _is_folder(path):
             return path
         there = (folder / uuid for folder in self._read_from)
-        return next((each for each in there if _is_folder(each)), path)
+        return next((candidate for candidate in there if _is_folder(candidate)), path)
 
     def _existing(self, uuid: str) -> Path:
         path = self._found(uuid)
@@ -216,22 +216,22 @@ class FileStore(_Folder, CheckpointStore):
         final = self._existing(uuid)
         expected = (manifest.load(final) if self.verify else None) or {}
         manifest.check_sizes(final, {path: s for path, s in expected.items() if selector is None or selector(path)})
-        wanted = [path for path in self.files(uuid) if selector is None or selector(path)]
+        paths = [path for path in self.files(uuid) if selector is None or selector(path)]
         Path(target).mkdir(parents=True, exist_ok=True)
         with full_disk_named(target):
-            found = _copy(final, Path(os.path.realpath(target)), wanted)
-        manifest.compare(uuid, expected, found)
+            sums = _copy(final, Path(os.path.realpath(target)), paths)
+        manifest.compare(uuid, expected, sums)
 
     def read(self, uuid: str, selector: Optional[Selector] = None) -> Iterator[Content]:
         final = self._existing(uuid)
         sums = manifest.load(final)
-        wanted = {path: size for path, size in self.files(uuid).items() if selector is None or selector(path)}
+        sizes = {path: size for path, size in self.files(uuid).items() if selector is None or selector(path)}
         listed = {path: s for path, s in (sums or {}).items() if selector is None or selector(path)}
-        unlisted = {path: manifest.Checksum(wanted[path], None) for path in manifest.files_of(wanted)}
+        unlisted = {path: manifest.Checksum(sizes[path], None) for path in manifest.files_of(sizes)}
         expected = {**unlisted, **listed}
         manifest.check_sizes(final, expected)
         with Tree(final) as tree:
-            for path in sorted(wanted):
+            for path in sorted(sizes):
                 if path.endswith("/"):
                     yield Content(path, 0, iter(()))
                     continue
@@ -248,12 +248,12 @@ class FileStore(_Folder, CheckpointStore):
 
         try:
             with Tree(self._existing(uuid)) as tree, tree.read("metadata.json") as file:
-                found = json.loads(file.read())
+                metadata = json.loads(file.read())
         except FileNotFoundError:
             return {}
         except (ValueError, RecursionError) as error:
             raise CheckpointDamaged(f"checkpoint {uuid}: metadata.json is damaged: {error}") from None
-        return found if isinstance(found, dict) else {}
+        return metadata if isinstance(metadata, dict) else {}
 
     def is_there(self) -> bool:
         return _is_folder(self._folder)
@@ -262,10 +262,10 @@ class FileStore(_Folder, CheckpointStore):
         """What has neither manifest nor metadata is no checkpoint: beside them, the folder has others', also what this user may
         not look into."""
         try:
-            found = os.listdir(self._folder)
+            names = os.listdir(self._folder)
         except FileNotFoundError:
             return
-        for name in found:
+        for name in names:
             hidden = _HIDDEN.match(name)
             uuid, path = hidden[1] if hidden else name, self._folder / name
             if not is_name(uuid) or os.path.islink(path) or not path.is_dir():
@@ -312,14 +312,14 @@ class FileStore(_Folder, CheckpointStore):
         with Tree(final) as tree:
             for path in globs_.matching(manifest.listing(final), globs):
                 tree.remove(path)
-        left = manifest.listing(final)
-        if not left:
+        remaining = manifest.listing(final)
+        if not remaining:
             self._vanish(uuid)
             return {}
         with contextlib.suppress(CheckpointError):  # a manifest that cannot be read stays as it is
             if (sums := manifest.load(final)) is not None:
-                manifest.write(final, {path: s for path, s in sums.items() if path in left})
-        return left
+                manifest.write(final, {path: s for path, s in sums.items() if path in remaining})
+        return remaining
 
     def surviving(self, uuid: str, globs: Sequence[str]) -> Dict[str, int]:
         return globs_.surviving(manifest.listing(self._existing(uuid)), globs)
@@ -384,9 +384,9 @@ def _copy(source: Path, target: Path, paths: Union[Sequence[str], Dict[str, int]
             with here.read(path) as old, there.write(path) as new:
                 sums[path] = manifest.copy(old, new)
                 new.flush()
-                found = os.fstat(old.fileno())
-                os.fchmod(new.fileno(), found.st_mode & 0o777 | stat.S_IWUSR)  # a copy is the user's to change
-                os.utime(new.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))
+                status = os.fstat(old.fileno())
+                os.fchmod(new.fileno(), status.st_mode & 0o777 | stat.S_IWUSR)  # a copy is the user's to change
+                os.utime(new.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
     return sums
 
 

@@ -35,12 +35,12 @@ class HDFSDriver(Driver):
     @property
     def fs(self) -> Any:
         """Of the namenode that answered last."""
-        pid, made = self._made
-        if made is None or pid != os.getpid():
-            made = {}
-            self._made = os.getpid(), made
+        pid, filesystems = self._made
+        if filesystems is None or pid != os.getpid():
+            filesystems = {}
+            self._made = os.getpid(), filesystems
         active = self._active
-        if active not in made:
+        if active not in filesystems:
             parts = urlsplit(self._urls[active])
             secured = parts.scheme == "https"
             self._options = {
@@ -50,8 +50,8 @@ class HDFSDriver(Driver):
                 "user": parts.username or self._user,
                 **({"password": parts.password} if parts.password else {}),
             }
-            made[active] = self._make()
-        return made[active]
+            filesystems[active] = self._make()
+        return filesystems[active]
 
     def again(self, call: Callable[[], T], patience: float) -> T:
         def of_any() -> T:
@@ -71,10 +71,10 @@ class HDFSDriver(Driver):
         length = {} if end is None else {"length": end - start}
 
         def read() -> bytes:
-            found = self.fs._call("OPEN", path=self.path(name), offset=start, **length).content
-            if end is not None and len(found) != end - start:
-                raise OSError(errno.EIO, f"{len(found)} of {end - start} bytes of {name} came")
-            return bytes(found)
+            content = self.fs._call("OPEN", path=self.path(name), offset=start, **length).content
+            if end is not None and len(content) != end - start:
+                raise OSError(errno.EIO, f"{len(content)} of {end - start} bytes of {name} came")
+            return bytes(content)
 
         return self.again(read, patience)
 
@@ -95,7 +95,7 @@ class HDFSDriver(Driver):
 
     def list(self, folder: str = "", *, patience: float = USUAL) -> Dict[str, Stat]:
         """fsspec's ``find`` passes over what cannot be read."""
-        found: Dict[str, Stat] = {}
+        files: Dict[str, Stat] = {}
         folders = [""]
         while folders:
             inside = folders.pop()
@@ -104,8 +104,8 @@ class HDFSDriver(Driver):
                 if info["type"] == "DIRECTORY":
                     folders.append(name)
                 else:
-                    found[name] = Stat(int(info["length"]), info["modificationTime"] / 1000)
-        return found
+                    files[name] = Stat(int(info["length"]), info["modificationTime"] / 1000)
+        return files
 
     def remove(self, names: Sequence[str], *, patience: float = USUAL) -> None:
         """With the folders that they leave empty."""
@@ -123,8 +123,8 @@ class HDFSDriver(Driver):
             answer = self.again(lambda: self.fs._call("LISTSTATUS", path=self.path(folder)), patience).json()
         except FileNotFoundError:
             return []
-        found: List[Dict[str, Any]] = answer["FileStatuses"]["FileStatus"]
-        return found
+        statuses: List[Dict[str, Any]] = answer["FileStatuses"]["FileStatus"]
+        return statuses
 
     def _make(self) -> Any:
         fs = super()._make()

@@ -24,11 +24,11 @@ def share(folder: Path, later: str, earlier: str, paths: Sequence[str]) -> int:
     """Of the files ``paths`` of checkpoint ``later``, link those that ``earlier`` has, too, under whatever name. Both are in
     ``folder``. Returns the bytes that are not kept twice any more. Raises CheckpointDamaged for a manifest, OSError."""
     new, old = manifest.load(folder / later) or {}, manifest.load(folder / earlier) or {}
-    known = {s: path for path, s in old.items() if s.crcs is not None}
+    paths_by_sum = {s: path for path, s in old.items() if s.crcs is not None}
     saved = 0
     with Tree(os.path.realpath(folder)) as tree:
         for path in paths:
-            same = known.get(new[path]) if path in new else None
+            same = paths_by_sum.get(new[path]) if path in new else None
             # Deleted meanwhile, on another file system, too many links, a file system without them: each keeps its own.
             with contextlib.suppress(OSError):
                 if same is not None and _link(tree, f"{earlier}/{same}", f"{later}/{path}", later):
@@ -36,8 +36,8 @@ def share(folder: Path, later: str, earlier: str, paths: Sequence[str]) -> int:
     return saved
 
 
-def _link(tree: Tree, kept: str, replaced: str, later: str) -> bool:
-    with tree.read(kept) as one, tree.read(replaced) as other:
+def _link(tree: Tree, original: str, replaced: str, later: str) -> bool:
+    with tree.read(original) as one, tree.read(replaced) as other:
         first, second = os.fstat(one.fileno()), os.fstat(other.fileno())
         if (first.st_dev, first.st_ino) == (second.st_dev, second.st_ino) or first.st_dev != second.st_dev:
             return False
@@ -48,7 +48,7 @@ def _link(tree: Tree, kept: str, replaced: str, later: str) -> bool:
                 return False
         os.fchmod(one.fileno(), stat.S_IMODE(first.st_mode) & ~_ALL_WRITE)
     link = f"{later}/{manifest.NAME}.{os.getpid()}.link"  # no listing shows it
-    tree.hard_link(link, kept)
+    tree.hard_link(link, original)
     linked = tree.status(link)
     if (linked.st_dev, linked.st_ino) != (first.st_dev, first.st_ino):  # it is another file by now
         tree.remove(link)

@@ -215,22 +215,22 @@ def check_sizes(root: Path, sums: Checksums) -> None:
     with Tree(root) as tree:
         for path, expected in sums.items():
             try:
-                found = tree.status(path)
+                status = tree.status(path)
             except (FileNotFoundError, NotADirectoryError, ValueError):  # the last: a name that no file can have
                 raise CheckpointDamaged(f"checkpoint {root.name}: {path} is missing") from None
             except LeadsOut as error:
                 raise CheckpointDamaged(f"checkpoint {root.name}: {error.strerror}: {path}") from None
-            if not stat.S_ISREG(found.st_mode):
+            if not stat.S_ISREG(status.st_mode):
                 raise CheckpointDamaged(f"checkpoint {root.name}: {path} is no file any more")
-            if found.st_size != expected.size:
+            if status.st_size != expected.size:
                 raise CheckpointDamaged(
-                    f"checkpoint {root.name}: {path} has {found.st_size} bytes, and had {expected.size} when stored"
+                    f"checkpoint {root.name}: {path} has {status.st_size} bytes, and had {expected.size} when stored"
                 )
 
 
-def compare(uuid: str, expected: Checksums, found: Checksums) -> None:
-    """Raises CheckpointDamaged that names the first file of ``found`` that differs."""
-    for path, have in found.items():
+def compare(uuid: str, expected: Checksums, sums: Checksums) -> None:
+    """Raises CheckpointDamaged that names the first file of ``sums`` that differs."""
+    for path, have in sums.items():
         want = expected.get(path, have)
         if have != want and (want.crcs is not None or have.size != want.size):
             raise CheckpointDamaged(
@@ -263,15 +263,15 @@ def decoded(uuid: str, text: bytes) -> Checksums:
             raise CheckpointError(f"checkpoint {uuid}: its manifest is of a version that this dethpc does not know")
         if content["block"] != BLOCK:
             raise ValueError(content["block"])
-        found = {path: _checksum(entry, path.endswith("/")) for path, entry in content["files"].items()}
+        sums = {path: _checksum(entry, path.endswith("/")) for path, entry in content["files"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CheckpointDamaged(f"checkpoint {uuid}: its manifest is damaged: {error!r:.200}") from None
-    check_paths(uuid, found)
-    if wrong := next((path for path in found if path.startswith(NAME) or any(a in found for a in _above(path))), ""):
+    check_paths(uuid, sums)
+    if wrong := next((path for path in sums if path.startswith(NAME) or any(a in sums for a in _above(path))), ""):
         raise CheckpointDamaged(
             f"checkpoint {uuid}: its manifest is damaged: {wrong!r:.200} is in a file, or is itself"
         )
-    return found
+    return sums
 
 
 def _checksum(entry: Any, is_folder: bool) -> Checksum:
@@ -282,17 +282,17 @@ def _checksum(entry: Any, is_folder: bool) -> Checksum:
         return Checksum(size, None)
     if not isinstance(crcs, list) or len(crcs) != -(-size // BLOCK):
         raise ValueError(f"{crcs!r:.40} for a file of {size} bytes")
-    found = tuple(int(crc, 16) for crc in crcs)
-    if not all(0 <= crc < 1 << 32 for crc in found):
+    values = tuple(int(crc, 16) for crc in crcs)
+    if not all(0 <= crc < 1 << 32 for crc in values):
         raise ValueError(f"{crcs!r:.40} is no CRC-32")
-    return Checksum(size, found)
+    return Checksum(size, values)
 
 
 def _once_each(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError("a name is in it twice")
-    return found
+    return members
 
 
 def _no_number(constant: str) -> Any:
@@ -349,8 +349,8 @@ def listing(root: Path) -> Dict[str, int]:
 
 def listed(tree: Tree) -> Dict[str, int]:
     """As ``listing``."""
-    found = {path: 0 if path.endswith("/") else status.st_size for path, status in tree.walk()}
-    return {path: size for path, size in found.items() if "/" in path or not path.startswith(NAME)}
+    sizes = {path: 0 if path.endswith("/") else status.st_size for path, status in tree.walk()}
+    return {path: size for path, size in sizes.items() if "/" in path or not path.startswith(NAME)}
 
 
 def files_of(resources: Iterable[str]) -> List[str]:
@@ -363,12 +363,12 @@ def combine(first: int, second: int, length: int) -> int:
     The first is shifted by that many zero bytes: multiplied by x^(8 * length) modulo CRC-32's polynomial over GF(2), as zlib's
     ``crc32_combine`` does.
     """
-    power, square, left = 1 << 31, 1 << 30, 8 * length  # x^0 and x^1; bits are reflected
-    while left:
-        if left & 1:
+    power, square, bits = 1 << 31, 1 << 30, 8 * length  # x^0 and x^1; bits are reflected
+    while bits:
+        if bits & 1:
             power = _times(square, power)
         square = _times(square, square)
-        left >>= 1
+        bits >>= 1
     return _times(power, first) ^ second
 
 
@@ -383,15 +383,15 @@ def _times(a: int, b: int) -> int:
 
 def _crc(tree: Tree, path: str, begin: int) -> int:
     buffer = memoryview(bytearray(_CHUNK))
-    value, left = 0, _PART
+    value, remaining = 0, _PART
     with tree.read(path) as file:
         file.seek(begin)
-        while left:
-            n = file.readinto(buffer[: min(left, _CHUNK)])
+        while remaining:
+            n = file.readinto(buffer[: min(remaining, _CHUNK)])
             if not n:
                 break
             value = zlib.crc32(buffer[:n], value)
-            left -= n
+            remaining -= n
     return value
 
 

@@ -71,11 +71,11 @@ class _Bucket:
         text = self._manifest(uuid, patience=patience)
         if text is not None:
             return manifest.decoded(uuid, text)
-        found = self._driver.list(uuid, patience=patience)
-        if _METADATA not in found or _PARTIAL in found or _DELETED in found:
+        objects = self._driver.list(uuid, patience=patience)
+        if _METADATA not in objects or _PARTIAL in objects or _DELETED in objects:
             return None
-        manifest.check_paths(uuid, found)
-        listed = _with_folders({path: state.size for path, state in found.items()})
+        manifest.check_paths(uuid, objects)
+        listed = _with_folders({path: state.size for path, state in objects.items()})
         return {path: manifest.Checksum(size, () if path.endswith("/") else None) for path, size in listed.items()}
 
     def _sizes(self, uuid: str) -> Optional[Dict[str, int]]:
@@ -84,8 +84,8 @@ class _Bucket:
         try:
             sums = self._sums(uuid)
         except CheckpointError:
-            found = self._driver.list(uuid)
-            return _with_folders({path: state.size for path, state in found.items() if path not in _SIGNS})
+            objects = self._driver.list(uuid)
+            return _with_folders({path: state.size for path, state in objects.items() if path not in _SIGNS})
         return None if sums is None else {path: s.size for path, s in sums.items()}
 
     def _existing(self, uuid: str) -> manifest.Checksums:
@@ -93,16 +93,16 @@ class _Bucket:
             raise CheckpointNotFound(f"checkpoint {uuid} is not in {self}")
         return sums
 
-    def _leave_in_manifest(self, uuid: str, left: Mapping[str, int]) -> None:
+    def _leave_in_manifest(self, uuid: str, remaining: Mapping[str, int]) -> None:
         with contextlib.suppress(CheckpointError):  # one that cannot be read stays as it is
-            sums = {path: s for path, s in self._existing(uuid).items() if path in left}
+            sums = {path: s for path, s in self._existing(uuid).items() if path in remaining}
             owner = ownership.of_manifest(self._manifest(uuid) or b"")
             self._driver.replace(f"{uuid}/{manifest.NAME}", manifest.encoded(sums, owner))
 
-    def _refuse_published(self, uuid: str, found: Mapping[str, Any]) -> None:
-        """``found``: what is there under this name."""
-        whole = _METADATA in found and _PARTIAL not in found and _DELETED not in found  # Determined's
-        if manifest.NAME in found or whole:
+    def _refuse_published(self, uuid: str, objects: Mapping[str, Any]) -> None:
+        """``objects``: those that exist under this name."""
+        whole = _METADATA in objects and _PARTIAL not in objects and _DELETED not in objects  # Determined's
+        if manifest.NAME in objects or whole:
             raise CheckpointError(f"checkpoint {uuid} exists already in {self}")
 
     def _pieces(self, name: str, size: int) -> Iterator[bytes]:
@@ -110,19 +110,19 @@ class _Bucket:
             yield self._driver.get(name, start, min(start + _AT_ONCE, size))
 
     def _compare_sizes(self, uuid: str, sizes: Dict[str, int]) -> None:
-        found = self._driver.list(uuid)
+        objects = self._driver.list(uuid)
         for path, size in sizes.items():
-            if path not in found:
+            if path not in objects:
                 raise CheckpointDamaged(f"checkpoint {uuid}: {path} is missing")
-            if found[path].size != size:
+            if objects[path].size != size:
                 raise CheckpointDamaged(
-                    f"checkpoint {uuid}: {path} has {found[path].size} bytes, and had {size} when stored"
+                    f"checkpoint {uuid}: {path} has {objects[path].size} bytes, and had {size} when stored"
                 )
 
-    def _remove(self, uuid: str, found: Dict[str, Any]) -> None:
+    def _remove(self, uuid: str, objects: Dict[str, Any]) -> None:
         """All objects of a checkpoint, and last of all what says that it is none."""
-        self._driver.remove([f"{uuid}/{path}" for path in found if path not in _SIGNS])
-        self._driver.remove([f"{uuid}/{sign}" for sign in _SIGNS if sign in found])
+        self._driver.remove([f"{uuid}/{path}" for path in objects if path not in _SIGNS])
+        self._driver.remove([f"{uuid}/{sign}" for sign in _SIGNS if sign in objects])
 
     @contextlib.contextmanager
     def _away_if_it_refuses_now(self) -> Iterator[None]:
@@ -218,9 +218,9 @@ class ObjectStore(_Bucket, CheckpointStore):
         self.leave(uuid)
         try:
             if self._manifest(uuid, patience=NO_PATIENCE) is None:
-                found = self._driver.list(uuid, patience=NO_PATIENCE)
-                if _PARTIAL in found or _DELETED in found:
-                    self._remove(uuid, found)
+                objects = self._driver.list(uuid, patience=NO_PATIENCE)
+                if _PARTIAL in objects or _DELETED in objects:
+                    self._remove(uuid, objects)
         except OSError as error:
             logger.warning("what was brought of checkpoint %s is still in the store: %s", uuid, error)
 
@@ -262,9 +262,9 @@ class ObjectStore(_Bucket, CheckpointStore):
 
     def read(self, uuid: str, selector: Optional[Selector] = None) -> Iterator[Content]:
         sums = self._existing(uuid)
-        wanted = [path for path in sorted(sums) if selector is None or selector(path)]
-        self._compare_sizes(uuid, {path: sums[path].size for path in manifest.files_of(wanted)})
-        for path in wanted:
+        paths = [path for path in sorted(sums) if selector is None or selector(path)]
+        self._compare_sizes(uuid, {path: sums[path].size for path in manifest.files_of(paths)})
+        for path in paths:
             want = sums[path] if self.verify else manifest.Checksum(sums[path].size, None)
             pieces = iter(()) if path.endswith("/") else self._pieces(f"{uuid}/{path}", want.size)
             yield Content(path, want.size, manifest.checked(uuid, path, want, pieces))
@@ -276,12 +276,12 @@ class ObjectStore(_Bucket, CheckpointStore):
         if _METADATA not in self._existing(uuid):
             return {}
         try:
-            found = json.loads(self._driver.get(f"{uuid}/{_METADATA}"))
+            metadata = json.loads(self._driver.get(f"{uuid}/{_METADATA}"))
         except FileNotFoundError:
             raise CheckpointDamaged(f"checkpoint {uuid}: {_METADATA} is missing") from None
         except (ValueError, RecursionError) as error:
             raise CheckpointDamaged(f"checkpoint {uuid}: {_METADATA} is damaged: {error}") from None
-        return found if isinstance(found, dict) else {}
+        return metadata if isinstance(metadata, dict) else {}
 
     def names(self) -> Iterator[Held]:
         """Without its signs an object is beside the checkpoints; what Determined has stored has metadata."""
@@ -303,12 +303,12 @@ class ObjectStore(_Bucket, CheckpointStore):
         text = self._manifest(uuid)
         if text is not None:
             return Identity(True, True, ownership.of_manifest(text))
-        found = self._driver.list(uuid)
-        if _DELETED in found:
+        objects = self._driver.list(uuid)
+        if _DELETED in objects:
             return Identity(True, True, ownership.of_manifest(self._driver.get(f"{uuid}/{_DELETED}")))
-        if _PARTIAL in found:  # somebody is bringing it, or died
+        if _PARTIAL in objects:  # somebody is bringing it, or died
             return Identity(False)
-        return Identity(bool(found), _METADATA in found)
+        return Identity(bool(objects), _METADATA in objects)
 
     def delete(self, uuid: str, globs: Sequence[str] = ("**/*",), *, claim: Optional[Claim] = None) -> Dict[str, int]:
         """Of a whole checkpoint the manifest goes first: a reader sees it whole until it sees none."""
@@ -316,19 +316,19 @@ class ObjectStore(_Bucket, CheckpointStore):
             self.check_claim(uuid, claim)
         sizes = self._sizes(uuid)
         if sizes is None:
-            if "**/*" in globs and _DELETED in (found := self._driver.list(uuid)):
-                self._remove(uuid, found)  # what somebody has left who ended on the way
+            if "**/*" in globs and _DELETED in (objects := self._driver.list(uuid)):
+                self._remove(uuid, objects)  # what somebody has left who ended on the way
             return {}
-        left = {} if "**/*" in globs else globs_.surviving(sizes, globs)
-        if not left:
+        remaining = {} if "**/*" in globs else globs_.surviving(sizes, globs)
+        if not remaining:
             owner = ownership.of_manifest(self._manifest(uuid) or b"")
             self._driver.put(f"{uuid}/{_DELETED}", b"" if owner is None else manifest.encoded({}, owner))
             self._driver.remove([f"{uuid}/{manifest.NAME}"])
             self._remove(uuid, self._driver.list(uuid))
             return {}
-        self._leave_in_manifest(uuid, left)
-        self._driver.remove([f"{uuid}/{path}" for path in manifest.files_of(sizes) if path not in left])
-        return left
+        self._leave_in_manifest(uuid, remaining)
+        self._driver.remove([f"{uuid}/{path}" for path in manifest.files_of(sizes) if path not in remaining])
+        return remaining
 
     def surviving(self, uuid: str, globs: Sequence[str]) -> Dict[str, int]:
         sizes = self._sizes(uuid)
@@ -380,21 +380,21 @@ class ObjectStore(_Bucket, CheckpointStore):
 
     def _count(self, uuid: str, whole: manifest.Checksums, text: bytes) -> None:
         """Refuses a checkpoint that is published already, and one of which something has not arrived, or not all of it."""
-        found = self._driver.list(uuid, patience=self._patience)
+        objects = self._driver.list(uuid, patience=self._patience)
         # The manifest may have arrived when nobody could say so.
-        if manifest.NAME not in found or self._manifest(uuid, patience=self._patience) != text:
-            self._refuse_published(uuid, found)
+        if manifest.NAME not in objects or self._manifest(uuid, patience=self._patience) != text:
+            self._refuse_published(uuid, objects)
         for path in manifest.files_of(whole):
-            size = found[path].size if path in found else None
+            size = objects[path].size if path in objects else None
             if size != whole[path].size:
                 arrived = "it never arrived" if size is None else f"{size} of its {whole[path].size} bytes arrived"
                 raise CheckpointError(f"checkpoint {uuid} cannot be published: {path}: {arrived}")
 
     def _fetch(self, uuid: str, sums: manifest.Checksums, target: Path, selector: Optional[Selector]) -> None:
-        wanted = {path: s for path, s in sums.items() if selector is None or selector(path)}
-        self._compare_sizes(uuid, {path: wanted[path].size for path in manifest.files_of(wanted)})
+        selected = {path: s for path, s in sums.items() if selector is None or selector(path)}
+        self._compare_sizes(uuid, {path: selected[path].size for path in manifest.files_of(selected)})
         with full_disk_named(target):
-            fetch(self._driver, uuid, wanted, target, verify=self.verify)
+            fetch(self._driver, uuid, selected, target, verify=self.verify)
 
     def _staged(self, uuid: str) -> Path:
         check_name(uuid)

@@ -87,11 +87,11 @@ def objection(uuid: str, identity: Identity, claim: Claim) -> str:
 def of_manifest(text: bytes) -> Optional[Owner]:
     """The owner that a manifest names, also where the rest of it is damaged; None where it names nobody. What cannot be understood,
     of a later release or damaged, is somebody: ``UNKNOWN``."""
-    found = _IN_MANIFEST.match(text[:_MOST_BYTES])
-    if found is None:
+    match = _IN_MANIFEST.match(text[:_MOST_BYTES])
+    if match is None:
         return None
     try:
-        return from_json(json.loads(found[1])) or UNKNOWN
+        return from_json(json.loads(match[1])) or UNKNOWN
     except ValueError:
         return UNKNOWN
 

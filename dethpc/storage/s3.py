@@ -45,7 +45,7 @@ class S3Driver(Driver):
         """A thousand with each request; fsspec's own takes three to say that nothing is there."""
         prefix = self._key(folder).strip("/")
         prefix = f"{prefix}/" if prefix else ""
-        found: Dict[str, Stat] = {}
+        stats: Dict[str, Stat] = {}
         on: Dict[str, str] = {}
         while True:
             try:
@@ -55,17 +55,17 @@ class S3Driver(Driver):
             for one in answer.get("Contents") or ():
                 name = one["Key"][len(prefix) :]
                 if name and not name.endswith("/"):
-                    found[name] = Stat(int(one["Size"]), one["LastModified"].timestamp())
+                    stats[name] = Stat(int(one["Size"]), one["LastModified"].timestamp())
             if not answer.get("IsTruncated"):
-                return found
+                return stats
             on = {"ContinuationToken": answer["NextContinuationToken"]}
 
     def remove(self, names: Sequence[str], *, patience: float = USUAL) -> None:
         """A thousand with each request."""
         for at in range(0, len(names), 1000):
             some = [{"Key": self._key(name)} for name in names[at : at + 1000]]
-            found = self.call("delete_objects", patience, Delete={"Objects": some, "Quiet": True})
-            if errors := found.get("Errors"):
+            answer = self.call("delete_objects", patience, Delete={"Objects": some, "Quiet": True})
+            if errors := answer.get("Errors"):
                 raise OSError(f"{self.where}: {errors[0].get('Key')} cannot be removed: {errors[0].get('Message')}")
 
     def call(self, operation: str, patience: float, **arguments: Any) -> Any:

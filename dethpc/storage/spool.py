@@ -29,8 +29,8 @@ _ABANDONED = 86400.0  # seconds after which a copy that is not whole has no writ
 
 def _free(path: str) -> int:
     """Bytes that an ordinary user may still write there. Not by shutil: ``det`` loads this module, too."""
-    found = os.statvfs(path)
-    return found.f_bavail * found.f_frsize
+    status = os.statvfs(path)
+    return status.f_bavail * status.f_frsize
 
 
 class Spool:
@@ -200,9 +200,9 @@ class Spooled(CheckpointStore):
 
     def delete(self, uuid: str, globs: Sequence[str] = ("**/*",), *, claim: Optional[Claim] = None) -> Dict[str, int]:
         """In both places, in the spool first: whoever brings it from there looks there again when it has arrived."""
-        left = self.spool.store.delete(uuid, globs, claim=claim)
+        remaining = self.spool.store.delete(uuid, globs, claim=claim)
         stored = self.store.delete(uuid, globs, claim=claim)
-        return left or stored
+        return remaining or stored
 
     # --- what the store alone does
 

@@ -43,21 +43,21 @@ class Staging:
         return folder if scratch.is_own(str(folder)) else _another(folder)
 
 
-def _another(taken: Path) -> Path:
-    """A folder of this user's alone in the place of one that another user has ``taken``: its name cannot be foreseen, and nobody
+def _another(folder: Path) -> Path:
+    """A folder of this user's alone in the place of ``folder``, which another user has: its name cannot be foreseen, and nobody
     else can make one that is this user's, so that the first one of its kind is found again by all processes. Raises
     CheckpointError."""
 
     def own() -> List[str]:
-        names = (name for name in os.listdir(taken.parent) if name.startswith(f"{taken.name}-"))
-        return sorted(name for name in names if scratch.is_own(str(taken.with_name(name))))
+        names = (name for name in os.listdir(folder.parent) if name.startswith(f"{folder.name}-"))
+        return sorted(name for name in names if scratch.is_own(str(folder.with_name(name))))
 
     try:
         if not own():
-            tempfile.mkdtemp(prefix=f"{taken.name}-{time.time_ns():020d}-", dir=taken.parent)
-        return taken.with_name(own()[0])
+            tempfile.mkdtemp(prefix=f"{folder.name}-{time.time_ns():020d}-", dir=folder.parent)
+        return folder.with_name(own()[0])
     except OSError as error:
         raise CheckpointError(
-            f"{taken} is not this user's alone, and no other folder can be made beside it ({error.strerror}): checkpoints cannot "
+            f"{folder} is not this user's alone, and no other folder can be made beside it ({error.strerror}): checkpoints cannot "
             "be staged there; set TMPDIR"
         ) from error

@@ -44,8 +44,8 @@ def send(
                 data = file.read()
             crc = zlib.crc32(data)
             driver.put(f"{folder}/{path}", data, crc=crc, patience=patience)
-            sums[path] = found = Checksum(len(data), (crc,) if data else ())
-            return found
+            sums[path] = checksum = Checksum(len(data), (crc,) if data else ())
+            return checksum
 
         with _Calls() as calls:
             for path in paths:
@@ -60,11 +60,11 @@ def send(
                         crcs[path], part_of[path] = [], part
                     else:
                         calls.add(path, lambda p: measure(root, [p], threads=1)[p], path)
-            for key, found in calls.results():
-                if isinstance(found, Checksum):
-                    sums[key] = found
+            for key, checksum in calls.results():
+                if isinstance(checksum, Checksum):
+                    sums[key] = checksum
                 elif key in crcs:
-                    crcs[key].append(found)
+                    crcs[key].append(checksum)
         sums.update({path: put_together(sizes[path], crcs[path], part_of[path]) for path in crcs})
     return sums
 
@@ -93,12 +93,12 @@ def _send_large(
 
 
 def fetch(
-    driver: Driver, uuid: str, wanted: Checksums, target: Path, *, verify: bool = True, patience: float = USUAL
+    driver: Driver, uuid: str, sums: Checksums, target: Path, *, verify: bool = True, patience: float = USUAL
 ) -> None:
     """Bring a checkpoint's files to the directory ``target``, compared with their checksums where they have some. Raises
     CheckpointDamaged that names a missing or damaged file, and OSError."""
     with Tree(target) as tree:
-        for path, expected in wanted.items():
+        for path, expected in sums.items():
             if path.endswith("/"):
                 tree.make(path)
             else:
@@ -107,15 +107,15 @@ def fetch(
 
     def block(what: Tuple[str, int]) -> None:
         path, at = what
-        expected = wanted[path]
+        expected = sums[path]
         want = expected.crcs[at // BLOCK] if verify and expected.crcs is not None else None
         for _ in range(_READS):
-            found = _fetch_block(driver, uuid, path, target, at, expected.size, patience)
-            if want is None or found == want:
+            crc = _fetch_block(driver, uuid, path, target, at, expected.size, patience)
+            if want is None or crc == want:
                 return
         raise CheckpointDamaged(f"checkpoint {uuid}: {path} is damaged: its checksum differs from when it was stored")
 
-    files = {path: sum_ for path, sum_ in wanted.items() if not path.endswith("/")}
+    files = {path: sum_ for path, sum_ in sums.items() if not path.endswith("/")}
     with _Calls() as calls:
         for path, expected in files.items():
             for at in range(0, expected.size, BLOCK):
@@ -144,9 +144,9 @@ def _fetch_block(driver: Driver, uuid: str, path: str, target: Path, at: int, si
 
 def _refuse_other_size(driver: Driver, uuid: str, path: str, size: int) -> None:
     """A store that gives too few bytes again and again has no more of them."""
-    found = driver.list(uuid).get(path)
-    if found is not None and found.size != size:
-        raise CheckpointDamaged(f"checkpoint {uuid}: {path} has {found.size} bytes, and had {size} when stored")
+    stat = driver.list(uuid).get(path)
+    if stat is not None and stat.size != size:
+        raise CheckpointDamaged(f"checkpoint {uuid}: {path} has {stat.size} bytes, and had {size} when stored")
 
 
 class _Calls:
@@ -180,8 +180,8 @@ class _Calls:
         failed = [call for _, call in self._calls if call.done() and not call.cancelled() and call.exception()]
         if failed:
             failed[0].result()
-        found = [(key, call.result()) for key, call in self._calls]
+        results = [(key, call.result()) for key, call in self._calls]
         while self._parts:
             self._parts[-1].finish()
             self._parts.pop()
-        return found
+        return results
