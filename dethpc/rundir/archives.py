@@ -33,8 +33,8 @@ class Trial(NamedTuple):
 
 def trial_of(run_id: str) -> Optional[tuple[Trial, int]]:
     """The trial of a run, and the run's number there; None: no trial's run has such an id."""
-    found = _RUN.fullmatch(run_id)
-    return found and (Trial(int(found[1]), int(found[2])), int(found[3]))
+    match = _RUN.fullmatch(run_id)
+    return match and (Trial(int(match[1]), int(match[2])), int(match[3]))
 
 
 def archive_of(run_id: str) -> str:
@@ -44,10 +44,10 @@ def archive_of(run_id: str) -> str:
 
 def runs_of(name: str) -> list[str]:
     """The ids of the runs that a file of this name holds; none where it is no such file."""
-    found = _ARCHIVE.fullmatch(name)
-    if found is None or int(found[3]) > _MOST_RUNS:
+    match = _ARCHIVE.fullmatch(name)
+    if match is None or int(match[3]) > _MOST_RUNS:
         return []
-    return [Trial(int(found[1]), int(found[2])).run(number) for number in range(1, int(found[3]) + 1)]
+    return [Trial(int(match[1]), int(match[2])).run(number) for number in range(1, int(match[3]) + 1)]
 
 
 def belongs_to_trial(name: str) -> bool:
@@ -78,10 +78,10 @@ class Archives:
 
     def of(self, run_id: str) -> Optional[Path]:
         """The archive that holds the run; None: it is not folded."""
-        known = trial_of(run_id)
-        if known is None:
+        trial_and_number = trial_of(run_id)
+        if trial_and_number is None:
             return None
-        trial, number = known
+        trial, number = trial_and_number
         if number > self._last.get(trial, 0) and (self._listed_at is None or not os.path.lexists(self._runs / run_id)):
             self._list()
         last = self._last.get(trial, 0)
@@ -103,10 +103,10 @@ class Archives:
             if changed_at == self._listed_at:
                 return
             with os.scandir(self._runs) as there:
-                names = [each.name for each in there if each.is_file(follow_symlinks=False)]
+                names = [entry.name for entry in there if entry.is_file(follow_symlinks=False)]
         except FileNotFoundError:
             return
         for name in names:  # a link or a pipe of such a name hides no run
-            if found := _ARCHIVE.fullmatch(name):
-                self.add(Trial(int(found[1]), int(found[2])), int(found[3]))
+            if match := _ARCHIVE.fullmatch(name):
+                self.add(Trial(int(match[1]), int(match[2])), int(match[3]))
         self._listed_at = changed_at

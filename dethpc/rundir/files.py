@@ -48,8 +48,8 @@ def write_json(path: Path, obj: dict[str, Any], *, durable: bool = True) -> None
 def left_by_writers(path: Path) -> list[str]:
     """What writers of ``path`` that were killed have left beside it. Raises: OSError."""
     folder, name = os.path.split(os.fspath(path))
-    found = sorted(each for each in names(folder) if each.startswith(f"{name}.") and each.endswith(".tmp"))
-    return [os.path.join(folder, each) for each in found]
+    temporary = sorted(entry for entry in names(folder) if entry.startswith(f"{name}.") and entry.endswith(".tmp"))
+    return [os.path.join(folder, entry) for entry in temporary]
 
 
 def create_once(path: Path, obj: dict[str, Any]) -> bool:
@@ -190,8 +190,8 @@ def read_at(file: BinaryIO, size: int, at: int) -> bytes:
     if isinstance(raw, io.FileIO):
         return os.pread(file.fileno(), size, at)
     if raw is not None and hasattr(raw, "read_at"):  # a member of an archive
-        found: bytes = raw.read_at(size, at)
-        return found
+        content: bytes = raw.read_at(size, at)
+        return content
     file.seek(at)
     return file.read(size)
 

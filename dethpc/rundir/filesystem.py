@@ -42,30 +42,30 @@ def unwritable(path: Path) -> str:
     """Why nothing can be written where ``path`` is, with the path, as the file system tells without being tried; "" where it tells
     nothing. It does not tell of every quota."""
     try:
-        found = os.statvfs(path)
+        status = os.statvfs(path)
     except OSError:
         return ""
-    if found.f_flag & os.ST_RDONLY:
+    if status.f_flag & os.ST_RDONLY:
         return f"{path}: {os.strerror(errno.EROFS)}"
-    free = found.f_bavail if os.geteuid() else found.f_bfree
-    full = found.f_blocks and free * found.f_frsize < _LEAST
+    free = status.f_bavail if os.geteuid() else status.f_bfree
+    full = status.f_blocks and free * status.f_frsize < _LEAST
     return f"{path}: {os.strerror(errno.ENOSPC)}" if full else ""
 
 
 def mount(path: Path, mounts: Path = _MOUNTS) -> tuple[str, str]:
     """(device, type) of the file system that holds ``path``."""
-    best, found = "", ("", "unknown")
+    best, filesystem = "", ("", "unknown")
     real = str(path.resolve())
     with contextlib.suppress(OSError):
         for line in os.fsdecode(mounts.read_bytes()).split("\n"):
             before, separated, after = line.partition(" - ")
             if not separated:
                 continue
-            point = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), before.split(" ")[4])
+            point = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), before.split(" ")[4])
             inside = real == point or real.startswith(point.rstrip("/") + "/")
             if inside and len(point) >= len(best):
-                best, found = point, (after.split()[1], after.split()[0])
-    return found
+                best, filesystem = point, (after.split()[1], after.split()[0])
+    return filesystem
 
 
 def filesystem(path: Path, mounts: Path = _MOUNTS) -> str:

@@ -37,7 +37,7 @@ class Found(NamedTuple):
 
 def look(top: Path) -> Found:
     """All that is below ``top``, no link followed and nothing opened but folders. Raises OSError, Unfit for another user's file."""
-    found = Found({}, {})
+    contents = Found({}, {})
     pending = [""]
     while pending:
         here = pending.pop()
@@ -45,13 +45,13 @@ def look(top: Path) -> Found:
         try:
             with os.scandir(fd) as entries:
                 for entry in sorted(entries, key=lambda entry: entry.name):
-                    _sort(entry, here + entry.name, found, pending)
+                    _sort(entry, here + entry.name, contents, pending)
         finally:
             os.close(fd)
-    return found
+    return contents
 
 
-def _sort(entry: os.DirEntry[str], path: str, found: Found, pending: list[str]) -> None:
+def _sort(entry: os.DirEntry[str], path: str, contents: Found, pending: list[str]) -> None:
     about = entry.stat(follow_symlinks=False)
     try:
         path.encode()
@@ -62,9 +62,9 @@ def _sort(entry: os.DirEntry[str], path: str, found: Found, pending: list[str]) 
     if stat.S_ISDIR(about.st_mode):
         pending.append(f"{path}/")
     elif stat.S_ISREG(about.st_mode):
-        found.files[path] = (about.st_ino, about.st_size, about.st_mtime_ns)
+        contents.files[path] = (about.st_ino, about.st_size, about.st_mtime_ns)
     else:
-        found.others[path] = _kind(about.st_mode)
+        contents.others[path] = _kind(about.st_mode)
 
 
 def _kind(mode: int) -> str:
@@ -117,7 +117,7 @@ def write(part: Path, files: Iterable[Source], left_out: Iterable[tuple[str, str
     """Write an archive, and bring it to disk. What there is of it when this ends early is no archive. Raises OSError, Unfit."""
     fd = descriptor(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     with open(fd, "wb") as file:
-        said: dict[str, tuple[float, int]] = {}
+        entries: dict[str, tuple[float, int]] = {}
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
             for source in files:
                 opened, mtime = source.open()
@@ -127,8 +127,8 @@ def write(part: Path, files: Iterable[Source], left_out: Iterable[tuple[str, str
                         archive.writestr(_about(name, mtime), block, zipfile.ZIP_DEFLATED, _LEVEL)
                         blocks += 1
                         yield
-                said[source.path] = mtime, blocks
-            index = {"format": folded.FORMAT, "block": folded.BLOCK, "files": said, "left_out": list(left_out)}
+                entries[source.path] = mtime, blocks
+            index = {"format": folded.FORMAT, "block": folded.BLOCK, "files": entries, "left_out": list(left_out)}
             archive.writestr(_about(folded.INDEX, time.time()), json.dumps(index), zipfile.ZIP_DEFLATED, _LEVEL)
         file.flush()
         os.fsync(file.fileno())

@@ -101,8 +101,8 @@ def _opened(archive: Path) -> int:
 
 
 def _index_at(fd: int, archive: Path) -> Index:
-    found = os.fstat(fd)
-    return _index(archive, found.st_ino, found.st_size, found.st_mtime_ns, _Held(fd))
+    status = os.fstat(fd)
+    return _index(archive, status.st_ino, status.st_size, status.st_mtime_ns, _Held(fd))
 
 
 class _Held:
@@ -126,11 +126,11 @@ def _index(archive: Path, inode: int, size: int, changed_at: int, held: _Held) -
             about = opened.getinfo(INDEX)
             if about.file_size > MOST_INDEX:
                 raise ValueError("its index is too large")
-            said = json.loads(opened.read(about))
-            if said.get("format") != FORMAT:
-                raise ValueError(f"its format is {said.get('format')!r}, and not {FORMAT}")
-            entries = {path: _entry(opened, said["block"], path, *fields) for path, fields in said["files"].items()}
-            return Index(entries, [(str(path), str(what)) for path, what in said["left_out"]])
+            index = json.loads(opened.read(about))
+            if index.get("format") != FORMAT:
+                raise ValueError(f"its format is {index.get('format')!r}, and not {FORMAT}")
+            entries = {path: _entry(opened, index["block"], path, *fields) for path, fields in index["files"].items()}
+            return Index(entries, [(str(path), str(what)) for path, what in index["left_out"]])
     except (zipfile.BadZipFile, EOFError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise Damaged(archive, error) from None
 
@@ -244,15 +244,15 @@ class _Place(NamedTuple):
 
 def place(path: Union[str, os.PathLike[str]]) -> Optional[_Place]:
     """Which archive a path leads through, and to what there; None: through none."""
-    found = _THROUGH.fullmatch(os.fspath(path))
-    return found and _Place(Path(found[1]), (found[2] or "").rstrip("/"))
+    match = _THROUGH.fullmatch(os.fspath(path))
+    return match and _Place(Path(match[1]), (match[2] or "").rstrip("/"))
 
 
 def _known(path: Union[str, os.PathLike[str]]) -> _Place:
-    found = place(path)
-    if found is None:
+    location = place(path)
+    if location is None:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fspath(path))
-    return found
+    return location
 
 
 def _no_file(path: Union[str, os.PathLike[str]]) -> FileNotFoundError:
@@ -261,11 +261,11 @@ def _no_file(path: Union[str, os.PathLike[str]]) -> FileNotFoundError:
 
 def moved(path: Union[str, os.PathLike[str]]) -> Optional[Path]:
     """Where a file is now whose run's directory is gone; None: the directory is there, or no archive holds the run."""
-    found = _IN_RUN.fullmatch(os.fspath(path))
-    if found is None or os.path.lexists(os.path.join(found[1], found[2])):
+    match = _IN_RUN.fullmatch(os.fspath(path))
+    if match is None or os.path.lexists(os.path.join(match[1], match[2])):
         return None
-    archive = Archives(Path(found[1])).of(found[2])
-    return archive and archive / found[2] / found[3]
+    archive = Archives(Path(match[1])).of(match[2])
+    return archive and archive / match[2] / match[3]
 
 
 def open_member(path: Union[str, os.PathLike[str]]) -> BinaryIO:
@@ -299,9 +299,9 @@ def status(path: Union[str, os.PathLike[str]]) -> Status:
     at = _known(path)
     if (late := at.late) is not None:
         try:
-            found = os.stat(late, follow_symlinks=False)
-            if not stat.S_ISDIR(found.st_mode):
-                return Status(found.st_size, found.st_mtime)
+            status = os.stat(late, follow_symlinks=False)
+            if not stat.S_ISDIR(status.st_mode):
+                return Status(status.st_size, status.st_mtime)
         except OSError:
             pass
     index = index_of(at.archive)
@@ -316,24 +316,24 @@ def status(path: Union[str, os.PathLike[str]]) -> Status:
 def names(path: Union[str, os.PathLike[str]]) -> list[str]:
     """What is in a folder of an archive. Raises OSError, Damaged."""
     at = _known(path)
-    found = set(index_of(at.archive).folders.get(at.path, ()))
+    inside = set(index_of(at.archive).folders.get(at.path, ()))
     if at.path and (late := at.late) is not None:
         try:
-            found.update(name for name in os.listdir(late) if not name.endswith(".tmp"))
+            inside.update(name for name in os.listdir(late) if not name.endswith(".tmp"))
         except (FileNotFoundError, NotADirectoryError):
             pass
-    if not found:
+    if not inside:
         raise _no_file(path)
-    return sorted(found)
+    return sorted(inside)
 
 
 def walk(path: Union[str, os.PathLike[str]]) -> Iterator[str]:
     """The files below a folder of an archive, as paths from there. Raises OSError, Damaged."""
     at = _known(path)
     inside = f"{at.path}/" if at.path else ""
-    found = {name[len(inside) :] for name in index_of(at.archive).entries if name.startswith(inside)}
+    paths = {name[len(inside) :] for name in index_of(at.archive).entries if name.startswith(inside)}
     if at.path and (late := at.late) is not None:
         for folder, _, files in os.walk(late):
             below = os.path.relpath(folder, late)
-            found.update(os.path.normpath(os.path.join(below, name)) for name in files if not name.endswith(".tmp"))
-    return iter(sorted(found))
+            paths.update(os.path.normpath(os.path.join(below, name)) for name in files if not name.endswith(".tmp"))
+    return iter(sorted(paths))

@@ -58,19 +58,19 @@ class Home:
 
         Both have one cluster id, so that a master of each would take the other's jobs for its own.
         """
-        known = read_object(self.cluster_file)
-        place = known.get("home")
+        cluster = read_object(self.cluster_file)
+        place = cluster.get("home")
         if not isinstance(place, str) or Path(place) == self.root:
             return None
         other = Home(place)
-        same_id = read_object(other.cluster_file).get("cluster_id") == known.get("cluster_id")
+        same_id = read_object(other.cluster_file).get("cluster_id") == cluster.get("cluster_id")
         return other.root if same_id and not _same_folder(other, self) else None
 
     @property
     def originals(self) -> List[Path]:
         """The homes that this one was copied from, the last one first, before it became one of its own."""
         named = read_object(self.cluster_file).get("copied_from")
-        return [Path(each) for each in named if isinstance(each, str)] if isinstance(named, list) else []
+        return [Path(folder) for folder in named if isinstance(folder, str)] if isinstance(named, list) else []
 
     def own_master(self) -> dict[str, Any]:
         """What ``master.json`` says; {} when there is none, when it is damaged, and when it came here in a copy of another home."""

@@ -18,11 +18,11 @@ if TYPE_CHECKING:  # a job that claims its run waits for what is imported, and n
     from dethpc.rundir.started import Started
 
 
-def _numbers(found: Iterable[str], prefix: str = "", suffix: str = "") -> set[int]:
+def _numbers(names: Iterable[str], prefix: str = "", suffix: str = "") -> set[int]:
     """The numbers between ``prefix`` and ``suffix`` in those names that are such; a superscript is a digit, too, and is not one."""
     inner = [
         name[len(prefix) : len(name) - len(suffix)]
-        for name in found
+        for name in names
         if name.startswith(prefix) and name.endswith(suffix)
     ]
     return {int(name) for name in inner if name.isascii() and name.isdigit()}
@@ -95,22 +95,22 @@ class AttemptDir:
         """None: it has not started yet. Raises: RunDirError when the file is damaged; OSError."""
         from dethpc.rundir.started import Started
 
-        found = read_json(self.started)
-        return None if found is None else Started.from_json(found)
+        report = read_json(self.started)
+        return None if report is None else Started.from_json(report)
 
     def end_report(self) -> Optional[EndReport]:
         """None: nobody wrote one, or not yet. Raises: RunDirError when the file is damaged; OSError."""
         from dethpc.domain.end_report import EndReport
 
-        found = read_json(self.end)
-        return None if found is None else EndReport.from_json(found)
+        report = read_json(self.end)
+        return None if report is None else EndReport.from_json(report)
 
     def stop_request(self) -> Optional[StopRequest]:
         """None: nobody asked the attempt to stop. Raises: RunDirError when the file is damaged; OSError."""
         from dethpc.domain.stopping import StopRequest
 
-        found = read_json(self.stop)
-        return None if found is None else StopRequest.from_json(found)
+        request = read_json(self.stop)
+        return None if request is None else StopRequest.from_json(request)
 
     def failure(self, node: int) -> Path:
         """``{"phase", "rank", "exit_code", "message", "at"}``: what a launcher on this node saw fail first."""
@@ -124,12 +124,12 @@ class AttemptDir:
         """What each of so many nodes has said of its use, as far as it can be read. Raises: OSError."""
         from dethpc.domain.usage import NodeUse
 
-        found = []
+        uses = []
         for node in range(nodes):
             with suppress(RunDirError):
                 obj = read_json(self.usage(node))
-                found += [] if obj is None else [NodeUse.from_json(obj)]
-        return found
+                uses += [] if obj is None else [NodeUse.from_json(obj)]
+        return uses
 
     def matched(self, node: int) -> Path:
         """``{"matches"}``: the ``LogMatch`` of each log policy that a line on this node matched."""
@@ -139,13 +139,13 @@ class AttemptDir:
         """What so many nodes found in their logs, as far as it can be read. Raises: OSError."""
         from dethpc.domain.log_policies import LogMatch
 
-        found: list[LogMatch] = []
+        matched: list[LogMatch] = []
         for node in range(nodes):
             with suppress(RunDirError):
                 matches = (read_json(self.matched(node)) or {}).get("matches")
                 listed = matches if isinstance(matches, list) else []
-                found += [LogMatch.from_json(match) for match in listed if isinstance(match, dict)]
-        return found
+                matched += [LogMatch.from_json(match) for match in listed if isinstance(match, dict)]
+        return matched
 
     @property
     def logs(self) -> Path:
@@ -191,8 +191,8 @@ class RunDir:
 
     def kill(self) -> Optional[str]:
         """Why the master ends this run at once, "" where it gave no reason; None: it does not. Raises: RunDirError, OSError."""
-        found = read_json(self.closed) or {}
-        return str(found.get("reason") or "") if found.get("intent") == "kill" else None
+        closure = read_json(self.closed) or {}
+        return str(closure.get("reason") or "") if closure.get("intent") == "kill" else None
 
     @property
     def script(self) -> Path:

@@ -67,16 +67,16 @@ def read_lines(path: Path, offset: int = 0, limit: Optional[int] = None) -> tupl
     The last line counts only with its newline. A line that is damaged (two writes torn apart by a crash) is skipped.
     No file is no line. Raises: OSError.
     """
-    found: list[LogLine] = []
+    parsed: list[LogLine] = []
     begin = offset
     for at, raw in lines.forward(path, offset):
         offset = at + len(raw)
         line = _parse_bytes(raw)
         if line is not None:
-            found.append(line)
+            parsed.append(line)
         if limit is not None and offset - begin >= limit:
             break
-    return found, offset
+    return parsed, offset
 
 
 def _parse_bytes(raw: bytes) -> Optional[LogLine]:

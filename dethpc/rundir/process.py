@@ -27,5 +27,5 @@ def namespace() -> str:
 def lives(held: Mapping[str, Any]) -> bool:
     """Whether the process of this host that wrote ``pid`` and ``pid_started`` lives."""
     pid = held.get("pid")
-    found = started(pid) if isinstance(pid, int) and pid > 0 else None
-    return found is not None and found == held.get("pid_started")
+    start = started(pid) if isinstance(pid, int) and pid > 0 else None
+    return start is not None and start == held.get("pid_started")

@@ -64,10 +64,10 @@ def for_sockets(folder: Path, name: str) -> Path:
 def is_own(folder: str) -> bool:
     """Whether it is a folder, and no link to one, of this user's that nobody else can enter."""
     try:
-        found = os.lstat(folder)
+        status = os.lstat(folder)
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
 
 
 def remove_left_over(base: str) -> None:

@@ -31,19 +31,19 @@ class Secret:
     def __init__(self, secret: str, use: str) -> None:
         self._key = hmac.new(secret.encode(), f"dethpc {use}".encode(), hashlib.sha256).digest()
 
-    def proof(self, role: str, *words: Bytes) -> bytes:
-        """That of the side in ``role``, over ``words``, which must hold a fresh number of each side's."""
-        return self._mac(f"proof {role}", words)
+    def proof(self, role: str, *transcript: Bytes) -> bytes:
+        """That of the side in ``role``, over ``transcript``, which must hold a fresh number of each side's."""
+        return self._mac(f"proof {role}", transcript)
 
-    def accepts(self, proof: Bytes, role: str, *words: Bytes) -> bool:
-        return hmac.compare_digest(bytes(proof), self.proof(role, *words))
+    def accepts(self, proof: Bytes, role: str, *transcript: Bytes) -> bool:
+        return hmac.compare_digest(bytes(proof), self.proof(role, *transcript))
 
-    def seal(self, chief: bool, *words: Bytes) -> Seal:
-        """For the connection whose proofs were over ``words``. ``chief``: this is the side that was connected to."""
-        return Seal(self._mac("seal", words), chief)
+    def seal(self, chief: bool, *transcript: Bytes) -> Seal:
+        """For the connection whose proofs were over ``transcript``. ``chief``: this is the side that was connected to."""
+        return Seal(self._mac("seal", transcript), chief)
 
-    def _mac(self, what: str, words: tuple[Bytes, ...]) -> bytes:
-        text = b"".join(struct.pack("!Q", len(word)) + word for word in (what.encode(), *words))
+    def _mac(self, what: str, parts: tuple[Bytes, ...]) -> bytes:
+        text = b"".join(struct.pack("!Q", len(word)) + word for word in (what.encode(), *parts))
         return hmac.new(self._key, text, hashlib.sha256).digest()
 
 

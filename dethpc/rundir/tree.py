@@ -55,15 +55,15 @@ class Tree:
     def status(self, path: str) -> os.stat_result:
         """Of what is there; of a link that cannot be followed in the tree, its own."""
         with self._above(path) as (folder, name):
-            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if stat.S_ISLNK(found.st_mode):
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISLNK(status.st_mode):
             with contextlib.suppress(OSError):
                 target = self._open(path, _LOOK)
                 try:
                     return os.fstat(target)
                 finally:
                     os.close(target)
-        return found
+        return status
 
     def walk(self) -> Iterator[Tuple[str, os.stat_result]]:
         """Everything below, folders before what is in them; their paths end in "/". What vanishes meanwhile is left out."""
@@ -75,10 +75,10 @@ class Tree:
             except FileNotFoundError:
                 continue
             try:
-                found, names = os.fstat(folder), os.listdir(folder)
+                folder_status, names = os.fstat(folder), os.listdir(folder)
             finally:
                 os.close(folder)
-            me = (found.st_dev, found.st_ino)
+            me = (folder_status.st_dev, folder_status.st_ino)
             if me in above:
                 continue  # a link to a folder that it is in
             for name in sorted(names):
@@ -117,8 +117,8 @@ class Tree:
         with self._above(path, 0o777) as (folder, name):
             file: Optional[int] = None
             with contextlib.suppress(FileNotFoundError):
-                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                if stat.S_ISREG(found.st_mode):
+                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode):
                     file = os.open(name, flags, dir_fd=folder)
                     held = os.fstat(file)
                     if not stat.S_ISREG(held.st_mode) or held.st_nlink != 1 or held.st_uid != os.geteuid():
@@ -167,22 +167,22 @@ class Tree:
         the way. ``last``: a link at the end is followed, too."""
         if path.startswith("/"):
             raise LeadsOut(path, "It leads out of its folder")
-        way, left, links = [os.dup(self._root)], _parts(path), 0
+        way, remaining, links = [os.dup(self._root)], _parts(path), 0
         try:
-            while left:
-                name = left.pop()
+            while remaining:
+                name = remaining.pop()
                 if name == "..":
                     os.close(way.pop())
                     if not way:
                         raise LeadsOut(path)
                     continue
-                target = _target(name, way[-1]) if left or last else None
+                target = _target(name, way[-1]) if remaining or last else None
                 if target is not None:
                     links += 1
                     if target.startswith("/") or links > _LINKS:
                         raise LeadsOut(path)
-                    left += _parts(target)
-                elif not left:
+                    remaining += _parts(target)
+                elif not remaining:
                     yield way[-1], name
                     return
                 else:
