@@ -26,22 +26,22 @@ class AskedSignal:
         self._asked: Optional[WarningSignal] = None
         deadline, text = job_end(environ), environ.get("DETHPC_SIGNAL")
         if text and deadline is not None:
-            asked = WarningSignal.parse(text)
-            self._asked = asked if rank == 0 or not asked.script else None  # the batch script is on the first node
-            self._due = max(deadline - asked.seconds, time.time() + SETTLE_SECONDS)
+            warning = WarningSignal.parse(text)
+            self._asked = warning if rank == 0 or not warning.script else None  # the batch script is on the first node
+            self._due = max(deadline - warning.seconds, time.time() + SETTLE_SECONDS)
 
     def look(self) -> None:
         """Send it when it is due."""
         if self._asked is None or time.time() < self._due:
             return
-        asked, self._asked = self._asked, None
-        if self._script and not asked.script:
-            to = self._to_steps(asked.number)
+        warning, self._asked = self._asked, None
+        if self._script and not warning.script:
+            to = self._to_steps(warning.number)
         else:
             targets = [self.entrypoint] if self._script else _tasks(self.entrypoint)
-            to = self._to_steps(asked.number) if targets == [] else ", ".join(f"process {pid}" for pid in targets)
-            processes.send(targets, asked.number)
-        self._log.note("INFO", f"dethpc: signal sent to {to or 'no process'}, as --signal={asked} asks")
+            to = self._to_steps(warning.number) if targets == [] else ", ".join(f"process {pid}" for pid in targets)
+            processes.send(targets, warning.number)
+        self._log.note("INFO", f"dethpc: signal sent to {to or 'no process'}, as --signal={warning} asks")
 
     def _to_steps(self, number: int) -> str:
         """The job's steps but the one that this process is in, by Slurm's own way."""

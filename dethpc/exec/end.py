@@ -52,8 +52,8 @@ class NodeResult:
 
     @classmethod
     def from_json(cls, obj: dict[str, Any]) -> NodeResult:
-        known = vars(cls(""))
-        return cls(**{name: value for name, value in obj.items() if name in known})
+        fields = vars(cls(""))
+        return cls(**{name: value for name, value in obj.items() if name in fields})
 
 
 def write_report(attempt: AttemptDir, outcome: NodeResult, log: tee.Log) -> None:
@@ -91,8 +91,8 @@ def _stop_reason(attempt: AttemptDir, good: bool) -> Optional[str]:
         request = attempt.stop_request()
         if request is not None:
             return request.reason or None
-        said = (read_json(attempt.ack) or {}).get("reason") if good else None
-        return str(said) if said else None
+        acknowledged = (read_json(attempt.ack) or {}).get("reason") if good else None
+        return str(acknowledged) if acknowledged else None
     except (OSError, RunDirError):
         return None
 
@@ -198,8 +198,8 @@ def _last_word(code: int, tail: Iterable[str]) -> str:
 
 def _missing_word(command: Union[str, Sequence[str]], env: Mapping[str, str]) -> str:
     try:
-        words = shlex.split(command) if isinstance(command, str) else list(command)
+        argv = shlex.split(command) if isinstance(command, str) else list(command)
     except ValueError:
         return ""
-    words = [word for word in words if not re.match(r"\w+=", word)]
-    return words[0] if words and shutil.which(words[0], path=env.get("PATH")) is None else ""
+    argv = [word for word in argv if not re.match(r"\w+=", word)]
+    return argv[0] if argv and shutil.which(argv[0], path=env.get("PATH")) is None else ""

@@ -50,9 +50,9 @@ def restored(environ: Mapping[str, str], task: bool) -> dict[str, str]:
     if _BATCH not in environ:  # not started through Slurm
         return dict(environ)
     batch = dict(_entries(environ[_BATCH]))
-    kept = {name: value for name, value in environ.items() if name != _BATCH and not _SLURMS.match(name)}
+    inherited = {name: value for name, value in environ.items() if name != _BATCH and not _SLURMS.match(name)}
     own = {name: value for name, value in environ.items() if task and _TASKS.match(name)}
-    return {**kept, **batch, **own}
+    return {**inherited, **batch, **own}
 
 
 def _entries(text: str) -> Iterator[tuple[str, str]]:
@@ -159,11 +159,11 @@ def for_user(
 
 def _keep_pip_out(env: dict[str, str], prefix: str) -> None:
     """Of the interpreter that serves det: a package that a job changes there can keep det from starting."""
-    words = (
+    message = (
         f"dethpc: pip is kept out of {prefix}: it serves det, and what a job installs there can break it. Install it where you "
         "type det, or in startup-hook.sh, for which the experiment gets an environment of its own."
     )
-    guard.keep_out(env, prefix, 1, words)
+    guard.keep_out(env, prefix, 1, message)
     if "VIRTUAL_ENV" in env and os.path.realpath(env["VIRTUAL_ENV"]) == os.path.realpath(prefix):
         del env["VIRTUAL_ENV"]  # where uv installs
 

@@ -192,19 +192,19 @@ def remove_files(garbage: Garbage, done: Path) -> Iterator[str]:
     """What could not be removed, as ``remove_all``; what was is written to ``done``. Where that is much, the rest is left to the
     next task."""
     removed: dict[str, Any] = {}
-    told = 0
+    size = 0
     for part in (Part(**fields) for fields in garbage.parts):
         with given(part.environment):
             store = yield from _opened(part.storage, part.present, garbage.spool)
             if store is None:
                 continue
             for uuid, globs in part.globs.items():
-                if told >= _MOST_TOLD:
+                if size >= _MOST_TOLD:
                     break
                 try:
-                    left = store.delete(uuid, globs, claim=garbage.claim(uuid))
-                    removed[uuid] = {"globs": globs, "left": left}
-                    told += len(json.dumps(left))
+                    remaining = store.delete(uuid, globs, claim=garbage.claim(uuid))
+                    removed[uuid] = {"globs": globs, "left": remaining}
+                    size += len(json.dumps(remaining))
                 except CheckpointNotOwned as error:
                     _say_left(error)
                     removed[uuid] = {"globs": globs, "left": {}, "why": str(error)}
@@ -227,8 +227,8 @@ def _file(path: str) -> None:
 
 
 def _written(path: str) -> None:
-    for each in (path, *left_by_writers(path)):
-        _file(each)
+    for file in (path, *left_by_writers(path)):
+        _file(file)
 
 
 def _archives(folder: str) -> None:
@@ -250,23 +250,23 @@ def _context(path: str, unused_at: float) -> None:
 
 
 def main(file: str) -> int:
-    found = read_json(file)
-    if found is None:
+    content = read_json(file)
+    if content is None:
         sys.stderr.write(f"{file} is missing\n")
         return 1
-    garbage = Garbage(**{name: found[name] for name in Garbage.__dataclass_fields__ if name in found})
-    left = list(remove_all(garbage))
+    garbage = Garbage(**{name: content[name] for name in Garbage.__dataclass_fields__ if name in content})
+    failures = list(remove_all(garbage))
     if garbage.parts:
-        left += remove_files(garbage, Path(file).with_name(DONE))
+        failures += remove_files(garbage, Path(file).with_name(DONE))
     if garbage.spool:  # what cannot be brought is tried again soon: no failure of this task
-        for words in bring(garbage, Path(file).with_name(BROUGHT)):
-            sys.stderr.write(f"{words}\n")
-    for words in left:
-        sys.stderr.write(f"{words}\n")
-    if left:
-        more = f"; and {len(left) - 3} more, as its log says" if left[3:] else ""
-        sys.stderr.write(f"garbage: {'; '.join(left[:3])}{more}\n")
-    return 1 if left else 0
+        for message in bring(garbage, Path(file).with_name(BROUGHT)):
+            sys.stderr.write(f"{message}\n")
+    for message in failures:
+        sys.stderr.write(f"{message}\n")
+    if failures:
+        more = f"; and {len(failures) - 3} more, as its log says" if failures[3:] else ""
+        sys.stderr.write(f"garbage: {'; '.join(failures[:3])}{more}\n")
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

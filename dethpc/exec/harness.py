@@ -42,18 +42,18 @@ def load(spec: str) -> Any:
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        found: Any = importlib.import_module(module)
+        target: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
             raise
         raise ValueError(f"there is no module {module!r} in the context directory") from None
     for part in name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(target, part):
             raise ValueError(f"{module} has no {name!r}")
-        found = getattr(found, part)
-    if not hasattr(found, "_train_on_cluster"):
+        target = getattr(target, part)
+    if not hasattr(target, "_train_on_cluster"):
         raise ValueError(f"{spec} is not a trial class: it is not a subclass of PyTorchTrial or DeepSpeedTrial")
-    return found
+    return target
 
 
 if __name__ == "__main__":

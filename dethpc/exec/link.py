@@ -67,25 +67,25 @@ class Link:
         role, rank, proof = str(hello.get("role")), hello.get("rank"), _bytes(hello.get("proof"))
         if not isinstance(rank, int) or role == _CHIEF:
             return None
-        words = _words(rank, self._challenge, str(hello.get("nonce")))
-        return Caller(role, rank) if secret.accepts(proof, role, words) else None
+        transcript = _words(rank, self._challenge, str(hello.get("nonce")))
+        return Caller(role, rank) if secret.accepts(proof, role, transcript) else None
 
     def welcome(self, secret: Secret, hello: dict[str, Any]) -> None:
         """Let a ``caller`` in."""
-        words = _words(hello["rank"], self._challenge, str(hello.get("nonce")))
-        self.send({"proof": secret.proof(_CHIEF, words).hex()})
-        self.rank, self._seal = hello["rank"], secret.seal(True, words)
+        transcript = _words(hello["rank"], self._challenge, str(hello.get("nonce")))
+        self.send({"proof": secret.proof(_CHIEF, transcript).hex()})
+        self.rank, self._seal = hello["rank"], secret.seal(True, transcript)
 
     def introduce(self, secret: Secret, role: str, rank: int) -> bool:
         """The connecting side's part: whether the other has proved to be the chief. If not, the link is closed."""
         answer = nonce().hex()
         until = time.monotonic() + TIMEOUT
-        words = _words(rank, str(self.next(until).get("nonce")), answer)
-        self.send({"role": role, "rank": rank, "nonce": answer, "proof": secret.proof(role, words).hex()})
-        if not secret.accepts(_bytes(self.next(until).get("proof")), _CHIEF, words):
+        transcript = _words(rank, str(self.next(until).get("nonce")), answer)
+        self.send({"role": role, "rank": rank, "nonce": answer, "proof": secret.proof(role, transcript).hex()})
+        if not secret.accepts(_bytes(self.next(until).get("proof")), _CHIEF, transcript):
             self.close()  # somebody else's service
             return False
-        self.rank, self._seal = 0, secret.seal(False, words)
+        self.rank, self._seal = 0, secret.seal(False, transcript)
         self.sock.settimeout(TIMEOUT)
         return True
 
@@ -159,8 +159,8 @@ def _bytes(hexadecimal: Any) -> bytes:
     """Nothing where it is no mark or proof."""
     if isinstance(hexadecimal, str) and len(hexadecimal) == 2 * MARK:
         with contextlib.suppress(ValueError):
-            found = bytes.fromhex(hexadecimal)
-            return found if found.hex() == hexadecimal else b""  # one way to write it
+            content = bytes.fromhex(hexadecimal)
+            return content if content.hex() == hexadecimal else b""  # one way to write it
     return b""
 
 

@@ -74,15 +74,15 @@ class LogPolicies:
         texts = [line[:JUDGED] for line in lines] if self._watched else []
         for watched in list(self._watched):
             try:
-                found = watched.first(texts)
+                match = watched.first(texts)
             except _TooSlow:
                 self._watched.remove(watched)
-                words = f"its pattern takes too long to be searched for: {watched.policy.pattern}"
-                self._note("WARNING", f"dethpc: {watched.policy.title} watches no longer: {words}")
+                message = f"its pattern takes too long to be searched for: {watched.policy.pattern}"
+                self._note("WARNING", f"dethpc: {watched.policy.title} watches no longer: {message}")
                 continue
-            if found is not None:
+            if match is not None:
                 self._watched.remove(watched)
-                self._matched(watched.policy, found)
+                self._matched(watched.policy, match)
 
     def _matched(self, policy: LogPolicy, line: str) -> None:
         match = LogMatch(policy.name, policy.pattern, policy.action, line, self._node, time.time())

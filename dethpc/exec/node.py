@@ -322,9 +322,9 @@ class _Node:
             if "SLURM_JOB_NAME" in env and "SLURM_JOB_NAME" not in self._spec.environment:
                 env["SLURM_JOB_NAME"] = os.path.basename(self._script.path)  # as sbatch names the job of a script
         try:
-            known = self._cluster_info(meeting)
-            self._supervisor.meter_gpus(known["resources"]["gpu_uuids"])
-            write_json(info, known)
+            cluster_info = self._cluster_info(meeting)
+            self._supervisor.meter_gpus(cluster_info["resources"]["gpu_uuids"])
+            write_json(info, cluster_info)
         except OSError as error:
             phase = "storage" if error.errno in FULL else "train"
             return self._failed(phase, f"the run directory cannot be written: {error}")
@@ -376,12 +376,12 @@ class _Node:
     def _passes_on(self, entrypoint: int) -> Callable[[], None]:
         """What sends user code the signals that it would get without dethpc, when called now and then."""
         script = self._script is not None
-        asked = AskedSignal(os.environ, script, self._place.rank, self._log)
+        signal_sender = AskedSignal(os.environ, script, self._place.rank, self._log)
         term = Term(self._attempt, self._signals, script, self._log)
-        asked.entrypoint = term.entrypoint = entrypoint
+        signal_sender.entrypoint = term.entrypoint = entrypoint
 
         def look() -> None:
-            asked.look()
+            signal_sender.look()
             term.look()
 
         return look
@@ -434,11 +434,11 @@ class _Node:
     def _master(self) -> environment.Master:
         """It may have moved since the run was submitted."""
         with contextlib.suppress(OSError, RunDirError):
-            known = read_json(self._spec.master_file)
-            if known and known.get("url"):
+            master = read_json(self._spec.master_file)
+            if master and master.get("url"):
                 home = Home(Path(self._spec.master_file).parent)
-                own = home.made_certificate(str(known.get("certificate")))
-                return environment.Master(str(known["url"]), str(home.certificate) if own else None)
+                own = home.made_certificate(str(master.get("certificate")))
+                return environment.Master(str(master["url"]), str(home.certificate) if own else None)
         return environment.Master(self._spec.master_url or "")
 
     def _failed(self, phase: str, message: str) -> NodeResult:

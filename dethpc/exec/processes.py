@@ -65,8 +65,8 @@ def descendants(sessions: Iterable[int] = ()) -> list[int]:
         return []
     parents: dict[int, int] = {}
     alive: set[int] = set()
-    wanted = set(sessions)
-    found: set[int] = set()
+    session_ids = set(sessions)
+    members: set[int] = set()
     for name in os.listdir("/proc"):
         stat = _stat(name) if name.isdigit() else None
         if stat is not None:
@@ -74,17 +74,17 @@ def descendants(sessions: Iterable[int] = ()) -> list[int]:
             parents[int(name)] = parent
             if state not in "ZX":
                 alive.add(int(name))
-            if session in wanted:
-                found.add(int(name))
+            if session in session_ids:
+                members.add(int(name))
     me = os.getpid()
     for pid in parents:
         line, above = [], pid
-        while above in parents and above != me and above not in found:
+        while above in parents and above != me and above not in members:
             line.append(above)
             above = parents[above]
-        if above == me or above in found:
-            found.update(line)
-    return sorted((found & alive) - {me})
+        if above == me or above in members:
+            members.update(line)
+    return sorted((members & alive) - {me})
 
 
 def _childless() -> bool:
@@ -106,12 +106,12 @@ def _stat(pid: str) -> Optional[tuple[str, int, int]]:
 
 def children(pid: int) -> list[int]:
     """Living children of ``pid``."""
-    found = []
+    pids = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         stat = _stat(name)
         if stat is not None and stat[1] == pid and stat[0] not in "ZX":
-            found.append(int(name))
-    return found
+            pids.append(int(name))
+    return pids
 
 
 def is_own_child(pid: int) -> bool:
@@ -148,10 +148,10 @@ def _signal_set(pid: int, name: bytes, number: int) -> bool:
     """Whether signal ``number`` is in the set ``name`` of ``/proc/PID/status``; False once the process has ended."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
-            _, found, rest = file.read().partition(b"\nSig" + name + b":")
+            _, label, rest = file.read().partition(b"\nSig" + name + b":")
     except OSError:
         return False
-    return bool(found) and bool(int(rest.split(None, 1)[0], 16) >> number - 1 & 1)
+    return bool(label) and bool(int(rest.split(None, 1)[0], 16) >> number - 1 & 1)
 
 
 def send(pids: Iterable[int], number: int) -> None:

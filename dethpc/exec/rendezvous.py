@@ -183,10 +183,10 @@ class Chief(Alone):
         """The first failure is the attempt's; the other nodes hear of it at once. A worker that fails for want of another
         node's is often quicker to say so: what failed earlier, or the loss of a node, then takes its place."""
         outcome.at = time.time() if outcome.at is None else outcome.at
-        known = self._failure
-        if known is None or _order(outcome) < _order(known):
+        earlier = self._failure
+        if earlier is None or _order(outcome) < _order(earlier):
             self._failure = outcome
-        if known is None:
+        if earlier is None:
             self._tell_all({"end": self.end_now()})
 
 

@@ -72,7 +72,7 @@ def _latest(candidates: list[_Candidate], spec: Spec, prior: dict[str, int]) -> 
     for candidate in candidates:
         if _exists(candidate, spec):
             _check_storages(missing, candidates, spec)
-            return Resume(candidate.uuid, candidate.steps, prior, tuple(each.uuid for each in missing))
+            return Resume(candidate.uuid, candidate.steps, prior, tuple(checkpoint.uuid for checkpoint in missing))
         missing.append(candidate)
     # A master of before had no list in the specification, but the last one alone.
     last, steps = (spec.source_checkpoint, 0) if spec.checkpoints else (spec.latest_checkpoint, spec.steps_completed)
@@ -85,14 +85,14 @@ def _check_storages(missing: list[_Candidate], candidates: list[_Candidate], spe
     """Raises CheckpointError where a storage lacks every checkpoint of the trial that it should have: that each of them is lost is
     less likely than that it is not mounted, and to begin before them all costs what was trained since. StoreAway where a folder
     holds nothing at all: nothing is mounted there."""
-    stores = {str(storage.build(each.section)): each for each in reversed(missing)}
+    stores = {str(storage.build(candidate.section)): candidate for candidate in reversed(missing)}
     for where, latest in stores.items():
-        there = [each for each in candidates if each.section and str(storage.build(each.section)) == where]
-        if not any(_exists(each, spec) for each in there):
-            words = f"none of the trial's checkpoints is in {where} (the last one: {latest.uuid})"
+        there = [one for one in candidates if one.section and str(storage.build(one.section)) == where]
+        if not any(_exists(candidate, spec) for candidate in there):
+            message = f"none of the trial's checkpoints is in {where} (the last one: {latest.uuid})"
             if _is_bare(latest.section):
-                raise StoreAway(f"{words}, nor is anything else; is it mounted on {os.uname().nodename}?")
-            raise CheckpointError(f"{words}; is it mounted on this node?")
+                raise StoreAway(f"{message}, nor is anything else; is it mounted on {os.uname().nodename}?")
+            raise CheckpointError(f"{message}; is it mounted on this node?")
 
 
 def _is_bare(section: dict[str, Any]) -> bool:
@@ -106,20 +106,20 @@ def _is_bare(section: dict[str, Any]) -> bool:
 
 def _candidates(reports: list[Report], spec: Spec) -> list[_Candidate]:
     """The trial's checkpoints, latest first, but for those that are known to be deleted or damaged."""
-    found: dict[str, _Candidate] = {}
+    latest: dict[str, _Candidate] = {}
     gone = set()
     for report in reversed(reports):
         uuid = report.data.get("uuid")
         if report.kind == ReportKind.CHECKPOINT and isinstance(uuid, str):
             section = report.data.get("storage")  # training code may have chosen another storage
             steps = int(report.data.get("steps_completed") or 0)
-            found.setdefault(uuid, _Candidate(uuid, steps, section or spec.checkpoint_storage))
+            latest.setdefault(uuid, _Candidate(uuid, steps, section or spec.checkpoint_storage))
         elif report.kind in (ReportKind.CHECKPOINT_DELETED, ReportKind.CHECKPOINT_DAMAGED):
             gone.add(uuid)
-    for known in spec.checkpoints:
-        section = known.get("storage") or spec.checkpoint_storage
-        found.setdefault(known["uuid"], _Candidate(known["uuid"], known["steps_completed"], section))
-    return [candidate for uuid, candidate in found.items() if uuid not in gone]
+    for checkpoint in spec.checkpoints:
+        section = checkpoint.get("storage") or spec.checkpoint_storage
+        latest.setdefault(checkpoint["uuid"], _Candidate(checkpoint["uuid"], checkpoint["steps_completed"], section))
+    return [candidate for uuid, candidate in latest.items() if uuid not in gone]
 
 
 def _bounds(run: RunDir, attempts: list[int]) -> dict[int, int]:

@@ -101,7 +101,7 @@ class ShellState(NamedTuple):
         """``argv`` under the limits that the shell had."""
         if not self.limits:
             return list(argv)
-        lines = [f"ulimit {words} 2>/dev/null" for words in self.limits]
+        lines = [f"ulimit {limit} 2>/dev/null" for limit in self.limits]
         return [self.shell, "-c", "; ".join([*lines, 'exec "$@"']), self.shell, *argv]
 
 
@@ -143,8 +143,8 @@ class Files(NamedTuple):
     def failed_line(self, code: int) -> Optional[int]:
         """The line of the hook whose command ended it with ``code``, where that is known."""
         with open(self.failure, encoding="ascii", errors="replace") as file:
-            words = file.read().split()
-        return int(words[1]) if len(words) == 2 and words[0] == str(code) and words[1].isdigit() else None
+            fields = file.read().split()
+        return int(fields[1]) if len(fields) == 2 and fields[0] == str(code) and fields[1].isdigit() else None
 
     def read(self, shell: str, before: Mapping[str, str]) -> Optional[ShellState]:
         """None when the shell did not come to write it."""
@@ -169,26 +169,26 @@ def _is_shell_name(name: str) -> bool:
 
 def _limits(table: str) -> dict[str, tuple[str, str]]:
     """Soft and hard limits by the row of /proc/self/limits."""
-    found = {}
+    limits = {}
     for line in table.splitlines():
         for row in _LIMITS:
             if line.startswith(row):
                 soft, hard = line[len(row) :].split()[:2]
-                found[row] = (soft, hard)
-    return found
+                limits[row] = (soft, hard)
+    return limits
 
 
 def _changed(old: Mapping[str, tuple[str, str]], new: Mapping[str, tuple[str, str]], block: int) -> list[str]:
     """``block``: bytes in which the shell counts the sizes of files."""
-    words = []
+    options = []
     for row, limits in new.items():
         letter, unit = _LIMITS[row]
         unit = block if letter in "fc" else unit
         # The soft one first: it may be above the hard one otherwise.
         for option, before, now in zip("SH", old.get(row, limits), limits):
             if before != now:
-                words.append(f"-{option} -{letter} {now if now == 'unlimited' else int(now) // unit}")
-    return words
+                options.append(f"-{option} -{letter} {now if now == 'unlimited' else int(now) // unit}")
+    return options
 
 
 def _put_before(value: str, before: Optional[str], current: Optional[str]) -> str:
@@ -201,7 +201,7 @@ def _put_before(value: str, before: Optional[str], current: Optional[str]) -> st
 def _see_dethpc(env: dict[str, str], before: Mapping[str, str]) -> None:
     """A hook may set PYTHONPATH anew (``export PYTHONPATH=$PWD/src``); what dethpc had put there stays in front."""
     ours = (guard.FOLDER, guard.DETHPC)
-    found = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
-    missing = [path for path in before.get("PYTHONPATH", "").split(os.pathsep) if path in ours and path not in found]
+    paths = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
+    missing = [path for path in before.get("PYTHONPATH", "").split(os.pathsep) if path in ours and path not in paths]
     if missing:
-        env["PYTHONPATH"] = os.pathsep.join([*missing, *found])
+        env["PYTHONPATH"] = os.pathsep.join([*missing, *paths])

@@ -30,10 +30,10 @@ def own_step() -> str:
     return f"{job_id()}.{step}" if step else ""
 
 
-def run(*words: str) -> str:
+def run(*argv: str) -> str:
     """What a command of Slurm's prints. Raises: OSError, subprocess.SubprocessError."""
     return subprocess.run(
-        words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS, check=True
+        argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS, check=True
     ).stdout
 
 

@@ -206,13 +206,13 @@ class Supervisor:
         if self.meter.gpus is not None:
             self.meter.gpus.close()
         kill_at = time.monotonic() + TERM_SECONDS
-        left = self._left()
-        processes.send(left, signal.SIGTERM)
-        while left:
+        remaining = self._left()
+        processes.send(remaining, signal.SIGTERM)
+        while remaining:
             if time.monotonic() >= kill_at:
-                processes.send(left, signal.SIGKILL)
+                processes.send(remaining, signal.SIGKILL)
             self.poll(0.02)
-            left = self._left()
+            remaining = self._left()
         self._settle()
         for fd in list(self._outputs):
             self._end_output(fd)

@@ -109,17 +109,17 @@ class _Job:
     def cpu_seconds(self) -> float:
         return sum(self._used.values())
 
-    def others(self, known: set[int]) -> list[int]:
-        """Their process ids; ``known`` are left out."""
-        found = []
+    def others(self, counted: set[int]) -> list[int]:
+        """Their process ids; ``counted`` are left out."""
+        pids = []
         for name in os.listdir("/proc") if self._marks else ():
-            if not name.isdigit() or int(name) in known or not self._has(name):
+            if not name.isdigit() or int(name) in counted or not self._has(name):
                 continue
             fields = _stat(int(name))
             if fields:
-                found.append(int(name))
+                pids.append(int(name))
                 self._used[int(name), int(fields[19])] = (int(fields[11]) + int(fields[12])) / _TICKS
-        return found
+        return pids
 
     def _has(self, pid: str) -> bool:
         try:
@@ -146,13 +146,13 @@ def _cpu_seconds_below(pid: int) -> float:
 
 def _memory(pid: int) -> tuple[int, int]:
     """Bytes that the process holds for itself, and bytes of shared memory."""
-    found = {b"RssAnon": 0, b"RssShmem": 0}
+    sizes = {b"RssAnon": 0, b"RssShmem": 0}
     with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:
         for line in file:
             name, _, rest = line.partition(b":")
-            if name in found:
-                found[name] = int(rest.split()[0]) * 1024
-    return found[b"RssAnon"], found[b"RssShmem"]
+            if name in sizes:
+                sizes[name] = int(rest.split()[0]) * 1024
+    return sizes[b"RssAnon"], sizes[b"RssShmem"]
 
 
 # --- what the scheduler gave
@@ -167,9 +167,9 @@ def memory_given(environ: Mapping[str, str]) -> Optional[int]:
     """Bytes of this node's memory; None where Slurm sets no limit."""
     megabytes = _whole(environ, "SLURM_MEM_PER_NODE")
     for per, count in (("SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE"), ("SLURM_MEM_PER_GPU", "SLURM_GPUS_ON_NODE")):
-        each, many = _whole(environ, per), _whole(environ, count)
-        if megabytes is None and each is not None and many is not None:
-            megabytes = each * many
+        per_unit, many = _whole(environ, per), _whole(environ, count)
+        if megabytes is None and per_unit is not None and many is not None:
+            megabytes = per_unit * many
     return None if megabytes is None else megabytes << 20
 
 
@@ -252,10 +252,10 @@ class Gpus:
         self._child, self._answer = None, b""
 
     def _take(self, line: str) -> None:
-        words = [word.strip() for word in line.split(",")]
-        if len(words) == 4 and words[0] in self._looks:
+        fields = [word.strip() for word in line.split(",")]
+        if len(fields) == 4 and fields[0] in self._looks:
             with contextlib.suppress(ValueError):  # "[N/A]" of a GPU that is divided
-                self._looks[words[0]].take(*map(float, words[1:]))
+                self._looks[fields[0]].take(*map(float, fields[1:]))
 
 
 class _Looks:

@@ -40,10 +40,10 @@ Hook = Callable[[Mapping[str, str]], Outcome]
 
 def ready(folder: str) -> Optional[str]:
     """The environment in ``folder`` that runs use, None before there is one. Raises: RunDirError, OSError."""
-    known = read_json(os.path.join(folder, "ready.json")) if folder else None
-    if known is None:
+    entry = read_json(os.path.join(folder, "ready.json")) if folder else None
+    if entry is None:
         return None
-    path = os.path.join(folder, str(known["venv"]))
+    path = os.path.join(folder, str(entry["venv"]))
     if not os.path.isdir(path):
         raise RunDirError(f"{path} is gone; delete {folder}, and the next run makes it anew")
     return path
@@ -65,8 +65,8 @@ def in_use(folder: str) -> str:
 
 def keep_pip_out(env: dict[str, str], path: str) -> None:
     """Of the environment at ``path``, in the entrypoint."""
-    words = f"dethpc: pip is kept out of {path}: other trials use it. Install in startup-hook.sh, which fills it."
-    guard.keep_out(env, path, 1, words)
+    message = f"dethpc: pip is kept out of {path}: other trials use it. Install in startup-hook.sh, which fills it."
+    guard.keep_out(env, path, 1, message)
 
 
 def in_need(folder: str) -> bool:
@@ -153,7 +153,7 @@ def _make(path: str, env: Mapping[str, str], supervisor: Supervisor, log: Log) -
 def _lock(folder: str, supervisor: Supervisor, log: Log) -> Iterator[None]:
     """Alone in ``folder``, or with the environment ready, or after ``PATIENCE``, or with ``supervisor.ended_because`` set."""
     give_up_at = time.monotonic() + PATIENCE
-    told = False
+    announced = False
     with open(os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT, 0o600), "r+") as file:
         while time.monotonic() < give_up_at and not supervisor.ended_because:
             try:
@@ -169,9 +169,9 @@ def _lock(folder: str, supervisor: Supervisor, log: Log) -> Iterator[None]:
                 break
             if ready(folder) is not None:
                 break
-            if not told:
+            if not announced:
                 log.say("INFO", "dethpc: waiting for another run to fill the experiment's Python environment")
-                told = True
+                announced = True
             supervisor.poll(_LOOK_SECONDS)
             supervisor.ended_because = supervisor.watch.verdict()
         yield
@@ -213,9 +213,9 @@ def _commands() -> dict[str, tuple[str, str]]:
     """What the packages install as commands: name -> module, function."""
     from importlib.metadata import distributions
 
-    points = [point for found in distributions() for point in found.entry_points if point.group == "console_scripts"]
-    said = [(point.name, point.value.partition("[")[0].partition(":")) for point in points]
-    return {name: (module.strip(), function.strip()) for name, (module, _, function) in said if "/" not in name}
+    points = [point for dist in distributions() for point in dist.entry_points if point.group == "console_scripts"]
+    commands = [(point.name, point.value.partition("[")[0].partition(":")) for point in points]
+    return {name: (module.strip(), function.strip()) for name, (module, _, function) in commands if "/" not in name}
 
 
 def _write_command(path: str, module: str, function: str) -> None:

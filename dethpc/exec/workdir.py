@@ -56,8 +56,8 @@ class WorkdirLink:
         except OSError as error:
             if lock >= 0:
                 os.close(lock)
-            taken = isinstance(error, BlockingIOError)
-            return "it leads to another run on this node" if taken else f"{error.strerror} ({error.filename})"
+            busy = isinstance(error, BlockingIOError)
+            return "it leads to another run on this node" if busy else f"{error.strerror} ({error.filename})"
         self._lock = lock
         return ""
 

@@ -20,16 +20,16 @@ DETHPC = os.path.dirname(os.path.dirname(os.path.dirname(FOLDER)))
 """Where this dethpc is imported from: the harness's zip file, or a folder."""
 
 
-def keep_out(env: dict[str, str], prefix: str, exit_code: Optional[int], words: str, pipe: str = "") -> None:
-    """From now on, pip in the processes that get ``env`` says ``words`` instead of changing the environment at ``prefix``, or asks
-    by ``pipe``."""
-    found = env.get("PYTHONPATH", "").split(os.pathsep)
-    env["PYTHONPATH"] = os.pathsep.join([FOLDER, *(path for path in found if path and path != FOLDER)])
+def keep_out(env: dict[str, str], prefix: str, exit_code: Optional[int], message: str, pipe: str = "") -> None:
+    """From now on, pip in the processes that get ``env`` prints ``message`` instead of changing the environment at ``prefix``, or
+    asks by ``pipe``."""
+    folders = env.get("PYTHONPATH", "").split(os.pathsep)
+    env["PYTHONPATH"] = os.pathsep.join([FOLDER, *(path for path in folders if path and path != FOLDER)])
     rules = json.loads(env.get(RULES, "{}"))
-    env[RULES] = json.dumps({**rules, os.path.realpath(prefix): [exit_code, words, pipe]})
+    env[RULES] = json.dumps({**rules, os.path.realpath(prefix): [exit_code, message, pipe]})
 
 
 def ask(env: dict[str, str], prefix: str, pipe: str) -> None:
     """As ``keep_out`` has been told for ``prefix``, but ask by ``pipe``."""
-    exit_code, words, _ = json.loads(env[RULES])[os.path.realpath(prefix)]
-    keep_out(env, prefix, exit_code, words, pipe)
+    exit_code, message, _ = json.loads(env[RULES])[os.path.realpath(prefix)]
+    keep_out(env, prefix, exit_code, message, pipe)

@@ -19,11 +19,11 @@ from dethpc.rundir.files import read_json, sealed, write_json
 
 def main(file: str) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    found = read_json(file)
-    if found is None:
+    content = read_json(file)
+    if content is None:
         sys.stderr.write(f"image: {file} is missing\n")
         return 1
-    order = Order(**{each.name: found[each.name] for each in dataclasses.fields(Order) if each.name in found})
+    order = Order(**{field.name: content[field.name] for field in dataclasses.fields(Order) if field.name in content})
     try:
         if order.remove:
             return _remove(order)
@@ -41,10 +41,10 @@ def _remove(order: Order) -> int:
     for path in order.remove:
         away(Path(path))
         print(f"image: {os.path.basename(path)} is removed", flush=True)
-    left = [path for path in order.remove if os.path.lexists(path)]
-    for path in left:
+    remaining = [path for path in order.remove if os.path.lexists(path)]
+    for path in remaining:
         sys.stderr.write(f"image: {path} cannot be removed\n")
-    return 1 if left else 0
+    return 1 if remaining else 0
 
 
 if __name__ == "__main__":

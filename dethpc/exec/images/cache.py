@@ -61,9 +61,9 @@ class Cache:
 
     def named(self, name: str) -> Optional[Named]:
         """What a registry last said of the name; None before it was asked."""
-        found = read_object(self._name(name))
-        digest, at = found.get("digest"), found.get("at")
-        if found.get("name") != name or not isinstance(digest, str) or not isinstance(at, (int, float)):
+        entry = read_object(self._name(name))
+        digest, at = entry.get("digest"), entry.get("at")
+        if entry.get("name") != name or not isinstance(digest, str) or not isinstance(at, (int, float)):
             return None
         return Named(digest, float(at))
 
@@ -91,7 +91,7 @@ class Cache:
 
     def entries(self) -> List[Entry]:
         """All images that are there, the newest first."""
-        found = []
+        entries = []
         for format, extension in EXTENSIONS.items():
             for path in _listed(self.root / format):
                 digits = path.name[: len(path.name) - len(extension)] if extension else path.name
@@ -99,7 +99,7 @@ class Cache:
                     continue
                 about = read_object(path.with_name(f"{digits}.json"))
                 name, size, at = about.get("name"), about.get("bytes"), about.get("made_at")
-                found.append(
+                entries.append(
                     Entry(
                         format,
                         f"sha256:{digits}",
@@ -109,7 +109,7 @@ class Cache:
                         float(at) if isinstance(at, (int, float)) else 0.0,
                     )
                 )
-        return sorted(found, key=lambda entry: -entry.made_at)
+        return sorted(entries, key=lambda entry: -entry.made_at)
 
     def need(self, format: str, digest: str, who: str) -> None:
         """Say that runs of this master start from the image, where the cache may be written to."""
@@ -125,13 +125,13 @@ class Cache:
 
     def needed_by_others(self, who: str) -> Set[Tuple[str, str]]:
         """Formats and digests of what other masters that share the cache have started runs from, not too long ago."""
-        found = set()
+        needed = set()
         for mark in _listed(self.root / "needed"):
             format, digits, other = (mark.name.split(".") + ["", ""])[:3]
             with contextlib.suppress(OSError):
                 if other != _key(who) and time.time() - mark.stat().st_mtime < NEEDED_FOR:
-                    found.add((format, f"sha256:{digits}"))
-        return found
+                    needed.add((format, f"sha256:{digits}"))
+        return needed
 
     def put_aside(self, format: str, digest: str) -> Optional[Path]:
         """Take an image away from those who look for it; returns what is left to be removed. None: it is not there, or of another
@@ -156,12 +156,12 @@ class Cache:
 
     def abandoned(self) -> List[Path]:
         """What pulls have left that nobody has gone on with for long: layers, and images that were to be removed."""
-        found = []
+        folders = []
         for folder in _listed(self.root / "work"):
             touched = [_touched(path) for path in (folder, folder / "lock", folder / "blobs", folder / "progress.json")]
             if time.time() - max(touched) > ABANDONED:
-                found.append(folder)
-        return found
+                folders.append(folder)
+        return folders
 
     def progress(self, name: str, format: str) -> Dict[str, Any]:
         """What a pull last said: ``step``, ``done`` and ``total`` in bytes; {} where none has said anything."""
@@ -184,9 +184,9 @@ class Cache:
         if not self.root.exists():
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         mode = os.stat(self.root).st_mode & 0o7777
-        for each in [*reversed(folder.relative_to(self.root).parents), folder.relative_to(self.root)]:
-            path = self.root / each
-            if each.parts and path.is_symlink():  # of somebody who shares the cache, to what is not in it
+        for part in [*reversed(folder.relative_to(self.root).parents), folder.relative_to(self.root)]:
+            path = self.root / part
+            if part.parts and path.is_symlink():  # of somebody who shares the cache, to what is not in it
                 raise OSError(errno.ELOOP, "a link, where the cache has a folder", str(path))
             if not path.is_dir():
                 path.mkdir(exist_ok=True)
@@ -207,11 +207,11 @@ def locked(folder: Path, owner: str, wait: float = 2.0) -> Iterator[None]:
     Raises OSError.
     """
     lock = Lock(folder / "lock", owner)
-    said = False
+    announced = False
     while not lock.take():
-        if not said:
+        if not announced:
             print(f"image: {lock.held_by() or 'another pull'} is pulling it; this one waits", flush=True)
-            said = True
+            announced = True
         time.sleep(wait)
     over = threading.Event()
     beats = threading.Thread(target=lock.beat, args=(over,), daemon=True)

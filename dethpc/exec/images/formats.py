@@ -26,21 +26,21 @@ def make(
     blobs: Path,
     scratch: Path,
     target: Path,
-    said: Callable[[], None],
+    beat: Callable[[], None],
 ) -> None:
     """Make ``target`` of blobs that lie in ``blobs`` by their digests. ``scratch``: an empty folder. Raises ImageError, OSError."""
     if format == cache.SIF:
-        _sif(manifest, blobs, scratch, target, said)
+        _sif(manifest, blobs, scratch, target, beat)
         return
     root = target if format == cache.FOLDER else scratch / "root"
     root.mkdir()
     os.chmod(root, layers.OPEN)
     for layer in manifest["layers"]:
-        layers.apply(blobs / str(layer["digest"]).partition(":")[2], root, said)
+        layers.apply(blobs / str(layer["digest"]).partition(":")[2], root, beat)
     _tell_variables(root, format, config)
     _make_mount_points(root)
     if format == cache.SQUASHFS:
-        _squashfs(root, target, said)
+        _squashfs(root, target, beat)
 
 
 def size(path: Path) -> int:
@@ -53,7 +53,7 @@ def size(path: Path) -> int:
     return total
 
 
-def _sif(manifest: Dict[str, Any], blobs: Path, scratch: Path, target: Path, said: Callable[[], None]) -> None:
+def _sif(manifest: Dict[str, Any], blobs: Path, scratch: Path, target: Path, beat: Callable[[], None]) -> None:
     """Apptainer makes it of the same blobs, so that it finds the image's variables and labels."""
     program = shutil.which("apptainer") or shutil.which("singularity")
     if program is None:
@@ -70,7 +70,7 @@ def _sif(manifest: Dict[str, Any], blobs: Path, scratch: Path, target: Path, sai
     entry = {"mediaType": f"{_OCI}.manifest.v1+json", "digest": f"sha256:{digest}", "size": len(raw)}
     (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [entry]}))
     place = {f"{name}_{what}": str(scratch) for name in ("APPTAINER", "SINGULARITY") for what in ("TMPDIR", "CACHEDIR")}
-    _run([program, "--silent", "build", "--force", str(target), f"oci:{layout}"], said, {**os.environ, **place})
+    _run([program, "--silent", "build", "--force", str(target), f"oci:{layout}"], beat, {**os.environ, **place})
 
 
 def _as_oci(manifest: Dict[str, Any]) -> Dict[str, Any]:
@@ -83,14 +83,14 @@ def _as_oci(manifest: Dict[str, Any]) -> Dict[str, Any]:
     return {"schemaVersion": 2, "mediaType": f"{_OCI}.manifest.v1+json", "config": config, "layers": packed}
 
 
-def _squashfs(root: Path, target: Path, said: Callable[[], None]) -> None:
+def _squashfs(root: Path, target: Path, beat: Callable[[], None]) -> None:
     program = shutil.which("mksquashfs", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if program is None:
         raise ImageError(f"mksquashfs is not on PATH on {os.uname().nodename}; have the site install squashfs-tools")
-    _run([program, str(root), str(target), "-noappend", "-no-progress", "-quiet", "-all-root"], said, dict(os.environ))
+    _run([program, str(root), str(target), "-noappend", "-no-progress", "-quiet", "-all-root"], beat, dict(os.environ))
 
 
-def _run(command: List[str], said: Callable[[], None], env: Dict[str, str]) -> None:
+def _run(command: List[str], beat: Callable[[], None], env: Dict[str, str]) -> None:
     """Raises ImageError with what it says when it fails."""
     with subprocess.Popen(
         command,
@@ -101,20 +101,20 @@ def _run(command: List[str], said: Callable[[], None], env: Dict[str, str]) -> N
         text=True,
         errors="replace",
     ) as process:
-        told: List[str] = []
+        lines: List[str] = []
         while True:
             try:
                 out, _ = process.communicate(timeout=2)
             except subprocess.TimeoutExpired:
-                said()
+                beat()
                 continue
-            told = [line for line in out.splitlines() if line.strip()]
+            lines = [line for line in out.splitlines() if line.strip()]
             break
-    for line in told[-20:]:
+    for line in lines[-20:]:
         print(line, flush=True)
     if process.returncode:
-        words = next((line for line in reversed(told) if "FATAL" in line or "rror" in line), "".join(told[-1:]))
-        raise ImageError(f"{os.path.basename(command[0])} failed with exit code {process.returncode}: {words[:300]}")
+        message = next((line for line in reversed(lines) if "FATAL" in line or "rror" in line), "".join(lines[-1:]))
+        raise ImageError(f"{os.path.basename(command[0])} failed with exit code {process.returncode}: {message[:300]}")
 
 
 def _make_mount_points(root: Path) -> None:

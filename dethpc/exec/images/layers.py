@@ -28,8 +28,8 @@ ALWAYS, PACKED = 1 << 30, 100
 """Bytes that a layer may have in any case, and how many times its own size: images are packed by 2 to 10, a bomb by 1,000."""
 
 
-def apply(layer: Path, root: Path, said: Callable[[], None]) -> None:
-    """Lay a layer, a tar that may be compressed, over what is in ``root``. ``said`` is called for each of its files.
+def apply(layer: Path, root: Path, beat: Callable[[], None]) -> None:
+    """Lay a layer, a tar that may be compressed, over what is in ``root``. ``beat`` is called for each of its files.
 
     Raises ImageError, OSError.
     """
@@ -37,18 +37,18 @@ def apply(layer: Path, root: Path, said: Callable[[], None]) -> None:
     with _members(layer) as (archive, members):
         for member in members:
             _put(archive, member, root, written)
-            said()
+            beat()
 
 
-def names(layer: Path, said: Callable[[], None]) -> Set[str]:
+def names(layer: Path, beat: Callable[[], None]) -> Set[str]:
     """What the files and links of a layer are called, in whatever folder. Raises ImageError, OSError."""
-    found = set()
+    basenames = set()
     with _members(layer) as (_, members):
         for member in members:
             if not member.isdir():
-                found.add(os.path.basename(member.name))
-            said()
-    return found
+                basenames.add(os.path.basename(member.name))
+            beat()
+    return basenames
 
 
 @contextlib.contextmanager
@@ -61,10 +61,10 @@ def _members(layer: Path) -> Iterator[Tuple[tarfile.TarFile, Iterator[tarfile.Ta
 
 
 def _bounded(layer: Path, archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    left = max(ALWAYS, PACKED * layer.stat().st_size)
+    budget = max(ALWAYS, PACKED * layer.stat().st_size)
     for member in archive:
-        left -= max(0, member.size)
-        if left < 0:
+        budget -= max(0, member.size)
+        if budget < 0:
             raise ImageError(f"layer {layer.name[:12]} unpacks to more than {PACKED} times its size")
         yield member
 
@@ -145,23 +145,23 @@ def inside(root: Path, parts: list[str]) -> Path:
         if part == "..":
             at = at.parent if at != root else root
             continue
-        found = at / part
-        kind = _kind(found)
+        entry = at / part
+        kind = _kind(entry)
         if kind is not None and stat.S_ISLNK(kind):
             links += 1
             if links > _MOST_LINKS:
                 raise ImageError(f"links in the image lead round in a circle at {'/'.join(parts)}")
-            target = os.readlink(found)
+            target = os.readlink(entry)
             if target.startswith("/"):
                 at = root
             todo += reversed(target.split("/"))
             continue
         if kind is None or not stat.S_ISDIR(kind):
             if kind is not None:
-                os.unlink(found)
-            found.mkdir()
-            os.chmod(found, OPEN)
-        at = found
+                os.unlink(entry)
+            entry.mkdir()
+            os.chmod(entry, OPEN)
+        at = entry
     return at
 
 

@@ -65,67 +65,67 @@ def pull(order: Order) -> str:
     work = cache.work(order.name, order.format)
     asked_at = time.time()
     with locked(work, f"{order.owner or os.getpid()} on {os.uname().nodename}"):
-        known = cache.named(order.name)
-        if known and (not order.force or known.at > asked_at) and cache.has(order.format, known.digest):
-            print(f"image: {order.name} is there as {known.digest}", flush=True)
-            return known.digest
+        cached = cache.named(order.name)
+        if cached and (not order.force or cached.at > asked_at) and cache.has(order.format, cached.digest):
+            print(f"image: {order.name} is there as {cached.digest}", flush=True)
+            return cached.digest
         _tidy(work, "blobs")  # what a pull that was killed had brought is good still
         registry = Registry(order.repository, _places(order), order.insecure)
-        found = registry.manifest(order.reference)
-        if not cache.has(order.format, found.digest):
-            _bring(order, cache, work, registry, found, _Progress(work))
-        cache.name(order.name, found.digest)
+        manifest = registry.manifest(order.reference)
+        if not cache.has(order.format, manifest.digest):
+            _bring(order, cache, work, registry, manifest, _Progress(work))
+        cache.name(order.name, manifest.digest)
         _tidy(work)
     for path in cache.abandoned():
         away(path)
-    print(f"image: {order.name} is there as {found.digest}", flush=True)
-    return found.digest
+    print(f"image: {order.name} is there as {manifest.digest}", flush=True)
+    return manifest.digest
 
 
 def _bring(order: Order, cache: Cache, work: Path, registry: Registry, top: Manifest, progress: _Progress) -> None:
     manifest = _for_this_machine(registry, top)
     blobs = work / "blobs"
     blobs.mkdir(exist_ok=True)
-    wanted = _blobs_of(manifest.content, order)
-    progress.begin("pulling", sum(size for _, size in wanted))
+    blobs_and_sizes = _blobs_of(manifest.content, order)
+    progress.begin("pulling", sum(size for _, size in blobs_and_sizes))
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        coming = [threads.submit(_blob, registry, blobs, digest, size, progress) for digest, size in wanted]
-        for each in coming:
-            each.result()
+        coming = [threads.submit(_blob, registry, blobs, digest, size, progress) for digest, size in blobs_and_sizes]
+        for transfer in coming:
+            transfer.result()
     progress.begin("converting", 0)
     scratch = _scratch(order, work)
-    made, python = work / "made", True
+    image, python = work / "made", True
     try:
         if order.is_sif:
-            os.rename(blobs / _hex(wanted[0][0]), made)
+            os.rename(blobs / _hex(blobs_and_sizes[0][0]), image)
         else:
             # Before anybody unpacks them, who may have no bounds. Of a .sif nobody here knows what is in it.
-            found = [layers.names(blobs / _hex(digest), progress.beat) for digest, _ in wanted[1:]]
-            python = any("python3" in names for names in found)
+            names_of_layers = [layers.names(blobs / _hex(digest), progress.beat) for digest, _ in blobs_and_sizes[1:]]
+            python = any("python3" in names for names in names_of_layers)
             config = read_object(blobs / _hex(str(manifest.content["config"]["digest"])))
-            formats.make(order.format, manifest.content, config, blobs, scratch, made, progress.beat)
+            formats.make(order.format, manifest.content, config, blobs, scratch, image, progress.beat)
     except BaseException:
-        away(made)  # it may have filled the cache
+        away(image)  # it may have filled the cache
         raise
     finally:
         away(scratch)
-    _publish(cache, order, top.digest, made, python)
+    _publish(cache, order, top.digest, image, python)
 
 
-def _publish(cache: Cache, order: Order, digest: str, made: Path, python: bool) -> None:
-    cache.note(order.format, digest, order.name, formats.size(made), python)
-    if made.is_file():
-        with open(made, "rb") as file:
+def _publish(cache: Cache, order: Order, digest: str, image: Path, python: bool) -> None:
+    cache.note(order.format, digest, order.name, formats.size(image), python)
+    if image.is_file():
+        with open(image, "rb") as file:
             os.fsync(file.fileno())
-    cache.share(made)
-    if made.is_dir():  # it is the root directory of whoever starts in it
-        os.chmod(made, made.stat().st_mode & 0o7777 | layers.OPEN)
+    cache.share(image)
+    if image.is_dir():  # it is the root directory of whoever starts in it
+        os.chmod(image, image.stat().st_mode & 0o7777 | layers.OPEN)
     try:
-        os.rename(made, cache.path(order.format, digest))
+        os.rename(image, cache.path(order.format, digest))
     except OSError:
         if not cache.has(order.format, digest):  # a folder takes no other's place: somebody made the same
             raise
-        away(made)
+        away(image)
 
 
 def _tidy(work: Path, *stays: str) -> None:
@@ -148,25 +148,25 @@ def _for_this_machine(registry: Registry, top: Manifest) -> Manifest:
     """Of an image for several kinds of machines the one for this."""
     if "manifests" not in top.content:
         return top
-    wanted = _ARCHITECTURES.get(platform.machine(), platform.machine())
+    architecture = _ARCHITECTURES.get(platform.machine(), platform.machine())
     there = []
     try:
-        offered = [(each.get("platform") or {}, str(each["digest"])) for each in top.content["manifests"]]
+        offered = [(entry.get("platform") or {}, str(entry["digest"])) for entry in top.content["manifests"]]
         made_for = [(of.get("os"), of.get("architecture"), digest) for of, digest in offered]
     except (AttributeError, KeyError, TypeError):
         raise ImageError("its index names no manifests") from None
     for system, machine, digest in made_for:
-        if (system, machine) == ("linux", wanted):
+        if (system, machine) == ("linux", architecture):
             return registry.manifest(_checked(digest))
         there.append(f"{system}/{machine}"[:40])
-    raise ImageError(f"it is not made for linux/{wanted}, only for {', '.join(there[:20]) or 'nothing'}")
+    raise ImageError(f"it is not made for linux/{architecture}, only for {', '.join(there[:20]) or 'nothing'}")
 
 
 def _blobs_of(content: Dict[str, Any], order: Order) -> List[Tuple[str, int]]:
     """Digests and sizes. Raises ImageError for what is no image of this kind."""
     try:
         packed = [
-            (str(each["mediaType"]), _checked(str(each["digest"])), int(each["size"])) for each in content["layers"]
+            (str(layer["mediaType"]), _checked(str(layer["digest"])), int(layer["size"])) for layer in content["layers"]
         ]
         config = _checked(str(content["config"]["digest"])), int(content["config"]["size"])
     except (KeyError, TypeError, ValueError):
@@ -231,11 +231,11 @@ class _Progress:
 
 
 def _places(order: Order) -> List[Place]:
-    found = []
+    places = []
     for place in [*order.mirrors, order.registry]:
         host, _, prefix = place.partition("/")
-        found.append(Place(host, prefix, _credentials(order, host), may_be_plain(host, order.insecure)))
-    return found
+        places.append(Place(host, prefix, _credentials(order, host), may_be_plain(host, order.insecure)))
+    return places
 
 
 def _credentials(order: Order, host: str) -> Optional[Credentials]:
@@ -245,8 +245,8 @@ def _credentials(order: Order, host: str) -> Optional[Credentials]:
         return credentials_of(order.auth)
     for file in filter(None, (order.auth_file, os.path.expanduser("~/.docker/config.json"))):
         for address, entry in (read_object(file).get("auths") or {}).items():
-            if _host(str(address)) == host and isinstance(entry, dict) and (known := credentials_of(entry)):
-                return known
+            if _host(str(address)) == host and isinstance(entry, dict) and (credentials := credentials_of(entry)):
+                return credentials
     return None
 
 

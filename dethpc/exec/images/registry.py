@@ -90,7 +90,7 @@ class Registry:
                 with self._get(place, f"manifests/{reference}", {"Accept": ACCEPT}) as answer:
                     raw = b"".join(_pieces(answer, MOST_MANIFEST + 1))
                     kind = answer.headers.get("Content-Type", "").partition(";")[0].strip()
-                found = _manifest(raw, kind, reference)
+                manifest = _manifest(raw, kind, reference)
             except ImageError as error:
                 failed.append(str(error))
                 continue
@@ -98,10 +98,10 @@ class Registry:
                 failed.append(f"{place.host} broke off: {error}")
                 continue
             self._places = [place, *(other for other in self._places if other != place)]
-            return found
+            return manifest
         raise ImageError("; ".join(failed))
 
-    def blob(self, digest: str, size: int, target: Path, said: Said) -> None:
+    def blob(self, digest: str, size: int, target: Path, progress: Said) -> None:
         """Bring a blob to ``target``, which appears when all its bytes are right. What is there of it already is not asked for
         again. Raises ImageError, OSError."""
         part = target.with_name(f"{target.name}.part")
@@ -111,7 +111,7 @@ class Registry:
             if attempt:
                 time.sleep(min(LONGEST_REST, 2.0**attempt / 2))
             try:
-                self._transfer(place, digest, size, part, said)
+                self._transfer(place, digest, size, part, progress)
             except (http.client.HTTPException, ConnectionError, TimeoutError, urllib.error.URLError) as error:
                 why = f"{place.host} broke off: {error}"
                 continue
@@ -122,11 +122,11 @@ class Registry:
                 os.replace(part, target)
                 return
             why = f"{place.host} gave other bytes than {digest} stands for"
-            said(-part.stat().st_size)
+            progress(-part.stat().st_size)
             part.unlink()
         raise ImageError(f"layer {digest[:19]} could not be had: {why}")
 
-    def _transfer(self, place: Place, digest: str, size: int, part: Path, said: Said) -> None:
+    def _transfer(self, place: Place, digest: str, size: int, part: Path, progress: Said) -> None:
         there = part.stat().st_size if part.exists() else 0
         if there > size:
             part.unlink()
@@ -136,7 +136,7 @@ class Registry:
         headers = {"Range": f"bytes={there}-"} if there else {}
         with self._get(place, f"blobs/{digest}", headers) as answer:
             if there and answer.status != 206:
-                said(-there)
+                progress(-there)
                 there = 0
             with open(part, "r+b" if there else "wb") as file:
                 file.seek(there)
@@ -145,7 +145,7 @@ class Registry:
                     if there > size:
                         raise ImageError(f"{place.host} gives more than the {size} bytes of {digest[:19]}")
                     file.write(piece)
-                    said(len(piece))
+                    progress(len(piece))
                 file.flush()
                 os.fsync(file.fileno())
 
@@ -185,40 +185,41 @@ class Registry:
 
     def _authorization(self, place: Place, repository: str, headers: Any, why: str) -> str:
         """What ``place`` wants to hear, given what it answered. Raises ImageError."""
-        known = place.credentials
-        if known is not None and known.token:
-            return f"Bearer {known.token}"
+        credentials = place.credentials
+        if credentials is not None and credentials.token:
+            return f"Bearer {credentials.token}"
         challenges = headers.get_all("WWW-Authenticate") or []
-        bearer = next((each for each in challenges if each.lower().startswith("bearer ")), None)
+        bearer = next((challenge for challenge in challenges if challenge.lower().startswith("bearer ")), None)
         if bearer is not None:
             return f"Bearer {self._token(place, repository, bearer)}"
-        if any(each.lower().startswith("basic") for each in challenges) and known is not None and known.username:
-            return _basic(known)
+        basic = any(challenge.lower().startswith("basic") for challenge in challenges)
+        if basic and credentials is not None and credentials.username:
+            return _basic(credentials)
         raise ImageError(f"{why}: it wants a name and a password; set environment.registry_auth")
 
     def _token(self, place: Place, repository: str, challenge: str) -> str:
-        asked = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
-        realm = urllib.parse.urlsplit(asked.get("realm", ""))
+        fields = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
+        realm = urllib.parse.urlsplit(fields.get("realm", ""))
         if not _may_go(place.host, realm, self._insecure):
-            raise ImageError(f"{place.host} wants a token of {asked.get('realm')!r}, which is not reached by https")
-        query = {"scope": asked.get("scope") or f"repository:{repository}:pull"}
-        if asked.get("service"):
-            query["service"] = asked["service"]
-        data, known = None, place.credentials
-        if known is not None and known.identity:
-            form = {**query, "grant_type": "refresh_token", "client_id": "dethpc", "refresh_token": known.identity}
+            raise ImageError(f"{place.host} wants a token of {fields.get('realm')!r}, which is not reached by https")
+        query = {"scope": fields.get("scope") or f"repository:{repository}:pull"}
+        if fields.get("service"):
+            query["service"] = fields["service"]
+        data, login = None, place.credentials
+        if login is not None and login.identity:
+            form = {**query, "grant_type": "refresh_token", "client_id": "dethpc", "refresh_token": login.identity}
             data, query = urllib.parse.urlencode(form).encode(), {}
         whole = f"{realm.query}&{urllib.parse.urlencode(query)}".strip("&")
         request = urllib.request.Request(urllib.parse.urlunsplit(realm._replace(query=whole)), data=data)
-        if known is not None and known.username and data is None:
-            request.add_unredirected_header("Authorization", _basic(known))
+        if login is not None and login.username and data is None:
+            request.add_unredirected_header("Authorization", _basic(login))
         try:
             with self._opener.open(request, timeout=TIMEOUT) as answer:
-                found = json.loads(b"".join(_pieces(answer, _PIECE)))
-            return str(found.get("token") or found["access_token"])
+                reply = json.loads(b"".join(_pieces(answer, _PIECE)))
+            return str(reply.get("token") or reply["access_token"])
         except urllib.error.HTTPError as error:
             with error:
-                hint = "" if known else ": it may want a name and a password; set environment.registry_auth"
+                hint = "" if login else ": it may want a name and a password; set environment.registry_auth"
                 raise ImageError(f"{realm.netloc} says {error.code} {_words(error)}{hint}") from None
         except (OSError, http.client.HTTPException, ValueError, KeyError, AttributeError) as error:
             raise ImageError(f"{realm.netloc} gives no token: {error}") from None
@@ -256,15 +257,15 @@ def _pieces(answer: http.client.HTTPResponse, most: int) -> Iterator[bytes]:
             began, most, there = time.monotonic(), most - there, 0
 
 
-def _basic(known: Credentials) -> str:
-    return "Basic " + base64.b64encode(f"{known.username}:{known.password}".encode()).decode()
+def _basic(credentials: Credentials) -> str:
+    return "Basic " + base64.b64encode(f"{credentials.username}:{credentials.password}".encode()).decode()
 
 
 def _words(error: urllib.error.HTTPError) -> str:
     """The registry's own, or HTTP's. One line, of what may be shown."""
     try:
-        found = json.loads(error.read(1 << 16))["errors"][0]
-        text = f"{found.get('code', '')}: {found.get('message', '')}"
+        problem = json.loads(error.read(1 << 16))["errors"][0]
+        text = f"{problem.get('code', '')}: {problem.get('message', '')}"
     except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, http.client.HTTPException):
         text = str(error.reason)
     return "".join(c for c in text if c.isprintable())[:200]
@@ -302,8 +303,8 @@ def credentials_of(auth: Dict[str, Any]) -> Optional[Credentials]:
     user, password = word("username"), word("password")
     if not user and word("auth"):
         user, password = _decoded(word("auth"))
-    found = Credentials(user, password, word("identitytoken"), word("registrytoken"))
-    return found if any(found) else None
+    credentials = Credentials(user, password, word("identitytoken"), word("registrytoken"))
+    return credentials if any(credentials) else None
 
 
 def _decoded(text: str) -> Tuple[str, str]:

@@ -18,15 +18,15 @@ _ELSEWHERE = ("--target", "--prefix", "--root", "--python", "--dry-run", "--help
 def _stop() -> None:
     """End the process as the rules say, if it is a pip that would change an environment that they name."""
     name = os.path.basename(sys.argv[0]) if sys.argv else ""
-    words = sys.argv[1:]
-    changes = bool({"install", "uninstall"} & set(words)) and re.fullmatch(r"-m|pip[\d.]*", name)
-    elsewhere = any(word.partition("=")[0] in _ELSEWHERE or word.startswith("-t") for word in words)
+    arguments = sys.argv[1:]
+    changes = bool({"install", "uninstall"} & set(arguments)) and re.fullmatch(r"-m|pip[\d.]*", name)
+    elsewhere = any(word.partition("=")[0] in _ELSEWHERE or word.startswith("-t") for word in arguments)
     if not changes or elsewhere or os.environ.get("PIP_TARGET") or os.environ.get("PIP_PREFIX"):
         return
     rule = json.loads(os.environ.get("DETHPC_PIP") or "{}").get(os.path.realpath(sys.prefix))
     if rule is not None:
         exit_code, message, pipe = rule
-        packages = _would_change(words) if exit_code else []
+        packages = _would_change(arguments) if exit_code else []
         if packages and pipe:
             _ask(pipe, packages)
         if packages or exit_code == 0:
@@ -34,15 +34,15 @@ def _stop() -> None:
             raise SystemExit(exit_code)
         # Packages of a user, which pip refuses in a virtual environment: the experiment's is one.
         os.environ["PIP_USER"] = "0"
-        sys.argv[1:] = [word for word in words if word != "--user"]
+        sys.argv[1:] = [word for word in arguments if word != "--user"]
     _take_turns()
 
 
-def _would_change(words: list[str]) -> list[str]:
+def _would_change(arguments: list[str]) -> list[str]:
     """What pip would install or remove, empty when that is nothing. Ends the process as pip ends, when it cannot tell for a reason
     that would also keep it from installing."""
-    if "uninstall" in words:
-        return _installed(words[words.index("uninstall") + 1 :])
+    if "uninstall" in arguments:
+        return _installed(arguments[arguments.index("uninstall") + 1 :])
     from importlib.metadata import version
 
     if [int(part) for part in re.findall(r"\d+", version("pip"))[:2]] < [22, 2]:
@@ -50,10 +50,10 @@ def _would_change(words: list[str]) -> list[str]:
     import subprocess
     import tempfile
 
-    at = words.index("install") + 1
-    rest = [word for word in words[at:] if word != "--user"]
+    at = arguments.index("install") + 1
+    rest = [word for word in arguments[at:] if word != "--user"]
     with tempfile.NamedTemporaryFile("r", suffix=".json", encoding="utf-8") as report:
-        pip = [sys.executable, "-m", "pip", *words[:at], "--dry-run", "--quiet", "--report", report.name, *rest]
+        pip = [sys.executable, "-m", "pip", *arguments[:at], "--dry-run", "--quiet", "--report", report.name, *rest]
         ended = subprocess.run(
             pip, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, "PIP_USER": "0"}
         )
@@ -64,12 +64,12 @@ def _would_change(words: list[str]) -> list[str]:
     return [f"{item['metadata']['name']} {item['metadata']['version']}" for item in items]
 
 
-def _installed(words: list[str]) -> list[str]:
+def _installed(packages: list[str]) -> list[str]:
     """Those of the packages to be removed that are there. What a file of requirements names counts as there."""
     from importlib.metadata import PackageNotFoundError, version
 
-    present = [word for word in words if word.startswith(("-r", "--requirement"))]
-    for word in words:
+    present = [word for word in packages if word.startswith(("-r", "--requirement"))]
+    for word in packages:
         with contextlib.suppress(PackageNotFoundError, ValueError):
             if not word.startswith("-") and version(re.split(r"[<>=!~\[; ]", word)[0]):
                 present.append(word)
