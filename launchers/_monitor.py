@@ -138,15 +138,15 @@ class _Monitor:
                 signal.signal(number, handler)
 
     def _wait(self, running: Mapping[int, Worker]) -> None:
-        left = dict(running)
+        workers = dict(running)
         give_up_at: Optional[float] = None
-        while left or self._suspect:
+        while workers or self._suspect:
             select.select([self._exits], [], [], 0.1)
             self._hear()
             if self._suspect and time.monotonic() >= self._suspect.give_up_at:
                 self._fail(self._suspect)
             for pid, status in processes.reap().items():
-                worker = left.pop(pid, None)
+                worker = workers.pop(pid, None)
                 if worker is not None:
                     self._hear()  # a worker's own word comes before its launcher's
                     self._ended(worker, exit_code(status))
@@ -194,13 +194,13 @@ class _Monitor:
 
     def _end_all(self) -> None:
         kill_at = time.monotonic() + TERM_SECONDS
-        left = self._left()
-        processes.send(left, signal.SIGTERM)
-        while left:
+        remaining = self._left()
+        processes.send(remaining, signal.SIGTERM)
+        while remaining:
             if time.monotonic() >= kill_at:
-                processes.send(left, signal.SIGKILL)
+                processes.send(remaining, signal.SIGKILL)
             time.sleep(0.02)
-            left = self._left()
+            remaining = self._left()
 
     def _left(self) -> list[int]:
         processes.reap()

@@ -47,8 +47,8 @@ def run(
     counts = [max(1, count) for count in info.container_slot_counts]
     if len(set(counts)) > 1:
         raise _task.Refused(f"srun starts equally many processes on every node, and the slots here are {counts}")
-    words = ["srun", "--overlap", f"--mpi={kind}", f"--nodes={len(counts)}", f"--ntasks={sum(counts)}"]
-    words += [
+    argv = ["srun", "--overlap", f"--mpi={kind}", f"--nodes={len(counts)}", f"--ntasks={sum(counts)}"]
+    argv += [
         f"--ntasks-per-node={counts[0]}",
         "--export=ALL",
         "--cpu-bind=none",
@@ -60,9 +60,7 @@ def run(
         env = {**env, "SLURM_CPUS_PER_TASK": str(max(1, int(cpus) // counts[0]))}
     worker = [sys.executable, "-m", f"{__package__}._srun", *script]
     with _remote.Relay(info):
-        return _monitor.run(
-            [_monitor.Worker([*words, *options, *worker], {**env, _FOLDER: str(folder)}, shielded=True)]
-        )
+        return _monitor.run([_monitor.Worker([*argv, *options, *worker], {**env, _FOLDER: str(folder)}, shielded=True)])
 
 
 def available() -> bool:
@@ -75,8 +73,8 @@ def _kinds() -> list[str]:
         ["srun", "--mpi=list"],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
     )  # fmt: skip
-    words = [line.split()[-1] for line in listed.stdout.splitlines() if line.split()]
-    return [word for word in words if re.fullmatch(r"\w+", word) and word not in ("are", "none", "available")]
+    kinds = [line.split()[-1] for line in listed.stdout.splitlines() if line.split()]
+    return [word for word in kinds if re.fullmatch(r"\w+", word) and word not in ("are", "none", "available")]
 
 
 def _file(folder: Path, node: int) -> Path:
@@ -88,20 +86,20 @@ def main(script: Sequence[str]) -> NoReturn:
     file, until = _file(Path(os.environ[_FOLDER]), int(os.environ["SLURM_NODEID"])), time.monotonic() + PATIENCE
     while True:
         try:
-            found = read_json(file)
+            variables = read_json(file)
         except (OSError, RunDirError):
-            found = None
-        if found is not None:
+            variables = None
+        if variables is not None:
             break
         if time.monotonic() > until:
             sys.exit(f"ERROR: the launcher of this node has not come in {PATIENCE:g} s")
         time.sleep(0.1)
-    env = {name: str(value) for name, value in found.items() if not _STEPS.match(name)}
+    env = {name: str(value) for name, value in variables.items() if not _STEPS.match(name)}
     env.update({name: value for name, value in os.environ.items() if _STEPS.match(name)})
     for name in (_monitor.EXITS_VARIABLE,):
         if name in os.environ:
             env[name] = os.environ[name]
-    os.chdir(found["PWD"])
+    os.chdir(variables["PWD"])
     os.execve(sys.executable, [sys.executable, "-m", f"{__package__}.wrap_rank", RANKS, "--", *script], env)
 
 

@@ -39,21 +39,21 @@ class Parser(argparse.ArgumentParser):
 def parser(name: str, description: str, overrides: str = "", meaning: str = "") -> argparse.ArgumentParser:
     """The command line of launcher ``name``. ``overrides`` names the options that stand before ``--``."""
     before = f"[[{overrides}...] --] " if overrides else ""
-    made = Parser(
+    parser = Parser(
         prog=name,
         usage=f"%(prog)s {before}(--trial TRIAL | SCRIPT...)",
         description=description,
         epilog=f"{overrides} are {meaning}; they must end with --." if overrides else None,
     )
-    made.add_argument(
+    parser.add_argument(
         "--trial",
         metavar="TRIAL",
         help="a Trial class to train, as module:Class or path/to/file.py:Class, instead of SCRIPT",
     )
-    made.add_argument(
+    parser.add_argument(
         "script", metavar="SCRIPT...", nargs=argparse.REMAINDER, help="the training script, with its arguments"
     )
-    return made
+    return parser
 
 
 def read(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> Asked:
@@ -83,13 +83,13 @@ def command(script: Sequence[str]) -> list[str]:
 
 def info(name: str) -> ClusterInfo:
     """What the cluster says of this task. Raises: Refused outside the cluster."""
-    found = get_cluster_info()
-    if found is None:
+    info = get_cluster_info()
+    if info is None:
         raise Refused(
             "this is not a task of the cluster. Make the launcher the entrypoint of an experiment, "
             f"or start the script itself without {name}"
         )
-    return found
+    return info
 
 
 def require(module: str, advice: str) -> None:
@@ -192,12 +192,12 @@ def asked_to_stop() -> bool:
 
 def _attempt() -> Optional[tuple[AttemptDir, int]]:
     try:
-        found = get_cluster_info()
+        info = get_cluster_info()
     except RuntimeError:
         return None
-    if found is None or found._attempt_dir is None:
+    if info is None or info._attempt_dir is None:
         return None
-    return AttemptDir(found._attempt_dir), found.container_rank
+    return AttemptDir(info._attempt_dir), info.container_rank
 
 
 def main(name: str, launch: Callable[[Sequence[str]], int]) -> NoReturn:

@@ -32,11 +32,11 @@ def main(arguments: Sequence[str]) -> int:
         "options of the deepspeed command: --master_addr, --master_port, --num_gpus, --bind_cores_to_rank and --module "
         "have their effect, those about hosts and ssh have none",
     )
-    asked = _task.read(parser, arguments)
-    options = read_options(asked.overrides)
+    command = _task.read(parser, arguments)
+    options = read_options(command.overrides)
     info = _task.info(NAME)
     _task.require("deepspeed", INSTALL)
-    return _monitor.run(workers(info, options, asked.script))
+    return _monitor.run(workers(info, options, command.script))
 
 
 def read_options(overrides: Sequence[str]) -> argparse.Namespace:
@@ -97,8 +97,8 @@ def workers(info: ClusterInfo, options: argparse.Namespace, script: Sequence[str
 def _cores(workers: int) -> dict[int, list[int]]:
     """This node's cores, shared out among the workers."""
     mine = sorted(os.sched_getaffinity(0))
-    each = max(1, len(mine) // workers)
-    return {worker: mine[worker * each : (worker + 1) * each] or mine for worker in range(workers)}
+    share = max(1, len(mine) // workers)
+    return {worker: mine[worker * share : (worker + 1) * share] or mine for worker in range(workers)}
 
 
 def _bound(cores: dict[int, list[int]], local_rank: int) -> list[str]:

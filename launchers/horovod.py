@@ -47,23 +47,23 @@ def main(arguments: Sequence[str], name: str = NAME) -> int:
         "the workers",
     )
     parser.add_argument("--autohorovod", action="store_true", help=argparse.SUPPRESS)
-    asked = _task.read(parser, arguments)
+    command = _task.read(parser, arguments)
     info = _task.info(name)
-    if (asked.own.autohorovod or name == "autohorovod") and sum(info.container_slot_counts) <= 1:
-        return _monitor.run([_monitor.Worker(asked.script, _task.environment(info))])
-    if name == "autohorovod" and asked.own.trial and not _serves_torch():  # a trial class trains either way
+    if (command.own.autohorovod or name == "autohorovod") and sum(info.container_slot_counts) <= 1:
+        return _monitor.run([_monitor.Worker(command.script, _task.environment(info))])
+    if name == "autohorovod" and command.own.trial and not _serves_torch():  # a trial class trains either way
         sys.stderr.write(
             f"WARNING: {name}: Horovod is not installed for PyTorch, so torchrun starts the workers, which train the same\n"
         )
-        return torch_distributed.main(["--trial", asked.own.trial])
+        return torch_distributed.main(["--trial", command.own.trial])
     _task.require("horovod", INSTALL)
     places = _task.slots(info)
-    options = read_options(asked.overrides, places[0].size)
+    options = read_options(command.overrides, places[0].size)
     if options.num_proc != places[0].size:
         raise _task.Refused(f"-np {options.num_proc}: the trial has {places[0].size} slots; change slots_per_trial")
     env = {**_tuning(info), **_task.environment(info, USE_HOROVOD="1"), **_from_options(options)}
     if options.use_mpi:
-        return mpi.run(info, [], asked.script, env)
+        return mpi.run(info, [], command.script, env)
     env.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", GLOO_TIMEOUT_SECONDS)
     env.update(
         HOROVOD_CONTROLLER="gloo",
@@ -76,22 +76,22 @@ def main(arguments: Sequence[str], name: str = NAME) -> int:
     if interface:
         env.setdefault("HOROVOD_GLOO_IFACE", interface.split(",")[0])
     with _rendezvous(info):
-        return _monitor.run([_monitor.ranked(place.rank, asked.script, {**env, **_place(place)}) for place in places])
+        return _monitor.run([_monitor.ranked(place.rank, command.script, {**env, **_place(place)}) for place in places])
 
 
 def read_options(overrides: Sequence[str], size: int) -> argparse.Namespace:
     """What horovodrun itself reads from ``overrides``, for ``size`` workers. Raises: Refused."""
     from horovod.runner import launch  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
-    said = io.StringIO()
+    stderr = io.StringIO()
     before, sys.argv = sys.argv, ["horovodrun", "-np", str(size), *overrides]
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(stderr):
             options: argparse.Namespace = launch.parse_args()
     except SystemExit as ended:
         if not ended.code:
             raise  # --version and the like
-        raise _task.Refused(said.getvalue().strip().rpartition("\n")[2]) from None
+        raise _task.Refused(stderr.getvalue().strip().rpartition("\n")[2]) from None
     except (OSError, ValueError) as error:
         raise _task.Refused(f"horovodrun: {error}") from None
     finally:
@@ -112,8 +112,8 @@ def read_options(overrides: Sequence[str], size: int) -> argparse.Namespace:
 
 def _serves_torch() -> bool:
     """Whether there is a Horovod that was built with PyTorch. To import it would take seconds."""
-    found = importlib.util.find_spec("horovod")
-    folders = (found and found.submodule_search_locations) or ()
+    spec = importlib.util.find_spec("horovod")
+    folders = (spec and spec.submodule_search_locations) or ()
     return any(any(pathlib.Path(folder, "torch").glob("mpi_lib*.so")) for folder in folders)
 
 
@@ -122,25 +122,25 @@ def _from_options(options: argparse.Namespace) -> dict[str, str]:
         config_parser,
     )
 
-    found: dict[str, str] = config_parser.set_env_from_args({}, options)
+    variables: dict[str, str] = config_parser.set_env_from_args({}, options)
     unasked = config_parser.set_env_from_args({}, read_options([], options.num_proc))
-    return {name: value for name, value in found.items() if unasked.get(name) != value}
+    return {name: value for name, value in variables.items() if unasked.get(name) != value}
 
 
 def _tuning(info: ClusterInfo) -> dict[str, str]:
     """The experiment's ``optimizations`` in Horovod's variables; threshold in MB there, in bytes here."""
-    asked: Mapping[str, Any] = info.trial._config.get("optimizations") or {}
+    optimizations: Mapping[str, Any] = info.trial._config.get("optimizations") or {}
     env = {
         "HOROVOD_CACHE_CAPACITY": "1024",
         "HOROVOD_HIERARCHICAL_ALLREDUCE": "0",
         "HOROVOD_HIERARCHICAL_ALLGATHER": "0",
     }
-    if asked.get("auto_tune_tensor_fusion"):
+    if optimizations.get("auto_tune_tensor_fusion"):
         return {**env, "HOROVOD_AUTOTUNE": "1"}
-    if asked.get("tensor_fusion_threshold") is not None:
-        env["HOROVOD_FUSION_THRESHOLD"] = str(int(asked["tensor_fusion_threshold"]) << 20)
-    if asked.get("tensor_fusion_cycle_time") is not None:
-        env["HOROVOD_CYCLE_TIME"] = str(asked["tensor_fusion_cycle_time"])
+    if optimizations.get("tensor_fusion_threshold") is not None:
+        env["HOROVOD_FUSION_THRESHOLD"] = str(int(optimizations["tensor_fusion_threshold"]) << 20)
+    if optimizations.get("tensor_fusion_cycle_time") is not None:
+        env["HOROVOD_CYCLE_TIME"] = str(optimizations["tensor_fusion_cycle_time"])
     return env
 
 

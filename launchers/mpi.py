@@ -39,9 +39,9 @@ def main(arguments: Sequence[str]) -> int:
         "options of mpirun, which come after those chosen here; with --mpi=TYPE (pmix, pmi2, ...) among them srun starts the "
         "processes, and they are options of srun",
     )
-    asked = _task.read(parser, arguments)
+    command = _task.read(parser, arguments)
     info = _task.info(NAME)
-    return run(info, asked.overrides, asked.script, _task.environment(info, USE_MPI="1"))
+    return run(info, command.overrides, command.script, _task.environment(info, USE_MPI="1"))
 
 
 def run(info: ClusterInfo, options: Sequence[str], script: Sequence[str], env: Mapping[str, str]) -> int:
@@ -90,10 +90,10 @@ def command(
 
 
 def _is_open_mpi(mpirun: str) -> bool:
-    said = subprocess.run(
+    version = subprocess.run(
         [mpirun, "--version"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
     )
-    return b"Open MPI" in said.stdout
+    return b"Open MPI" in version.stdout
 
 
 def _check(mpirun: str, options: Sequence[str]) -> None:
@@ -102,12 +102,12 @@ def _check(mpirun: str, options: Sequence[str]) -> None:
         [mpirun, *options, "--version"],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
     )  # fmt: skip
-    said = [line.strip(" -") for line in tried.stdout.splitlines() if line.strip(" -")]
+    lines = [line.strip(" -") for line in tried.stdout.splitlines() if line.strip(" -")]
     if tried.returncode:
-        raise _task.Refused(" ".join(said[:3]) or f"mpirun ends with exit code {tried.returncode}")
-    if not said or "Open MPI" not in said[0]:
+        raise _task.Refused(" ".join(lines[:3]) or f"mpirun ends with exit code {tried.returncode}")
+    if not lines or "Open MPI" not in lines[0]:
         raise _task.Refused(
-            f"only Open MPI's mpirun is supported, and {mpirun} is {said[0] if said else 'silent'}; {INSTALL}"
+            f"only Open MPI's mpirun is supported, and {mpirun} is {lines[0] if lines else 'silent'}; {INSTALL}"
         )
 
 

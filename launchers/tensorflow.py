@@ -23,13 +23,13 @@ def main(arguments: Sequence[str]) -> int:
     arguments = list(arguments)
     if "--" in arguments:  # it only separates: the options before it are this launcher's own
         arguments.remove("--")
-    asked = _task.read(parser, arguments)
+    command = _task.read(parser, arguments)
     info = _task.info(NAME)
     env = _task.environment(info)
     if len(info.container_addrs) == 1:
-        return _monitor.run([_monitor.Worker(asked.script, env)])
-    env["TF_CONFIG"] = json.dumps(config(info, asked.own.port))
-    return _monitor.run([_monitor.ranked(info.container_rank, asked.script, env)])
+        return _monitor.run([_monitor.Worker(command.script, env)])
+    env["TF_CONFIG"] = json.dumps(config(info, command.own.port))
+    return _monitor.run([_monitor.ranked(info.container_rank, command.script, env)])
 
 
 def config(info: ClusterInfo, port: Optional[int] = None) -> dict[str, object]:

@@ -25,12 +25,12 @@ def main(arguments: Sequence[str]) -> int:
         "TORCH_OVERRIDES",
         "options of torchrun, which replace what is chosen here",
     )
-    asked = _task.read(parser, arguments)
+    parsed = _task.read(parser, arguments)
     info = _task.info(NAME)
     _task.require("torch", INSTALL)
     env = _task.environment(info, USE_TORCH_DISTRIBUTED="True")
     # torchrun ends its workers at TERM, and with them the checkpoint that TERM asks for.
-    return _monitor.run([_monitor.Worker(command(info, asked.overrides, asked.script), env, shielded=True)])
+    return _monitor.run([_monitor.Worker(command(info, parsed.overrides, parsed.script), env, shielded=True)])
 
 
 def command(info: ClusterInfo, overrides: Sequence[str], script: Sequence[str]) -> list[str]:

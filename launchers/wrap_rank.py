@@ -43,9 +43,9 @@ def main(arguments: Sequence[str]) -> int:
     if rank is None or not command:
         sys.stderr.write(f"wrap_rank: no rank in {parsed.rank}\n" if rank is None else "wrap_rank: no command\n")
         return 2
-    said: deque[bytes] = deque(maxlen=KEPT_LINES)
-    code = _run(rank, command, said)
-    _monitor.report_exit(rank, code, code != 0 and (code == 128 + signal.SIGTERM or any(map(_LOST.search, said))))
+    last_lines: deque[bytes] = deque(maxlen=KEPT_LINES)
+    code = _run(rank, command, last_lines)
+    _monitor.report_exit(rank, code, code != 0 and (code == 128 + signal.SIGTERM or any(map(_LOST.search, last_lines))))
     return code
 
 
@@ -57,8 +57,8 @@ def find_rank(text: str) -> Optional[int]:
     return next((int(value) for value in values if value.isdigit()), None)
 
 
-def _run(rank: int, command: Sequence[str], said: deque[bytes]) -> int:
-    """``said`` receives the last lines of the command's stderr."""
+def _run(rank: int, command: Sequence[str], last_lines: deque[bytes]) -> int:
+    """``last_lines`` receives the last lines of the command's stderr."""
     _signals.protect()
     try:
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
@@ -73,8 +73,8 @@ def _run(rank: int, command: Sequence[str], said: deque[bytes]) -> int:
     assert child.stdout is not None and child.stderr is not None
     prefix = f"[rank={rank}] ".encode()
     copies = [
-        threading.Thread(target=_copy, args=(source, target, prefix, kept), daemon=True)
-        for source, target, kept in ((child.stdout, 1, None), (child.stderr, 2, said))
+        threading.Thread(target=_copy, args=(source, target, prefix, last), daemon=True)
+        for source, target, last in ((child.stdout, 1, None), (child.stderr, 2, last_lines))
     ]
     for copy in copies:
         copy.start()
@@ -84,7 +84,7 @@ def _run(rank: int, command: Sequence[str], said: deque[bytes]) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _copy(source: BinaryIO, target: int, prefix: bytes, kept: Optional[deque[bytes]]) -> None:
+def _copy(source: BinaryIO, target: int, prefix: bytes, last_lines: Optional[deque[bytes]]) -> None:
     rest, fd, after_return = b"", source.fileno(), False
     while True:
         data = os.read(fd, 1 << 16)
@@ -97,8 +97,8 @@ def _copy(source: BinaryIO, target: int, prefix: bytes, kept: Optional[deque[byt
         while len(rest) > MAX_LINE:
             lines.append(rest[:MAX_LINE])
             rest = rest[MAX_LINE:]
-        if kept is not None:
-            kept.extend(lines)
+        if last_lines is not None:
+            last_lines.extend(lines)
         _write(target, b"".join(prefix + line + b"\n" for line in lines))
     if rest:
         _write(target, prefix + rest + b"\n")

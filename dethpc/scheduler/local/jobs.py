@@ -159,12 +159,12 @@ class Table:
         return self._connection.execute(statement, parameters)
 
     def select(self, where: str, parameters: Sequence[Any] = ()) -> list[Job]:
-        asked = f"SELECT {_COLUMNS} FROM jobs WHERE {where}"  # nosec B608  # our own words; values are parameters
-        return [Job(*row) for row in self.execute(asked, parameters)]
+        statement = f"SELECT {_COLUMNS} FROM jobs WHERE {where}"  # nosec B608  # our own words; values are parameters
+        return [Job(*row) for row in self.execute(statement, parameters)]
 
     def get(self, job_id: int) -> Job | None:
-        found = self.select("id = ?", (job_id,))
-        return found[0] if found else None
+        rows = self.select("id = ?", (job_id,))
+        return rows[0] if rows else None
 
     def running(self) -> list[Job]:
         return self.select("state = 'RUNNING' ORDER BY id")

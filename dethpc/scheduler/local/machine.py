@@ -54,13 +54,13 @@ class Place:
 
     def __init__(self, home: Path) -> None:
         self._first, self._this = home.absolute() / "local", Machine.this()
-        self.folder, known = self._first, read_object(self._first / _FILE)
-        if not known and (owner := _owner_of_earlier(self._first)) is not None:
-            known = {"name": owner.host, "id": _new_id(), **asdict(owner)}
-        self._owner = known
-        if known and not self._is_mine(known):
-            self.folder, known = self._among_others()
-        self._name, self._id = str(known.get("name") or self._this.host), str(known.get("id") or _new_id())
+        self.folder, written = self._first, read_object(self._first / _FILE)
+        if not written and (owner := _owner_of_earlier(self._first)) is not None:
+            written = {"name": owner.host, "id": _new_id(), **asdict(owner)}
+        self._owner = written
+        if written and not self._is_mine(written):
+            self.folder, written = self._among_others()
+        self._name, self._id = str(written.get("name") or self._this.host), str(written.get("id") or _new_id())
 
     @property
     def identity(self) -> str:
@@ -73,25 +73,25 @@ class Place:
             if self.folder != self._first and not (self._first / _FILE).exists():
                 write_json(self._first / _FILE, sealed(self._owner))  # an earlier release did not say whose it is
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            wanted = {"name": self._name, "id": self._id, **asdict(self._this)}
-            if read_object(self.folder / _FILE) != wanted:
-                write_json(self.folder / _FILE, sealed(wanted))
+            entry = {"name": self._name, "id": self._id, **asdict(self._this)}
+            if read_object(self.folder / _FILE) != entry:
+                write_json(self.folder / _FILE, sealed(entry))
         except OSError as error:
             raise SchedulerUnavailable(
                 f"the local scheduler's folder {self.folder} cannot be written: {error}"
             ) from error
 
-    def _is_mine(self, known: dict[str, object]) -> bool:
+    def _is_mine(self, owner: dict[str, object]) -> bool:
         names = ("host", "machine_id", "boot", "namespace")
-        return self._this.may_judge(Machine(*(str(known.get(name) or "") for name in names)))
+        return self._this.may_judge(Machine(*(str(owner.get(name) or "") for name in names)))
 
     def _among_others(self) -> tuple[Path, dict[str, object]]:
         others = self._first / "machines"
         with contextlib.suppress(OSError):
             for name in sorted(os.listdir(others)):
-                known = read_object(others / name / _FILE)
-                if known and self._is_mine(known):
-                    return others / name, known
+                owner = read_object(others / name / _FILE)
+                if owner and self._is_mine(owner):
+                    return others / name, owner
         fresh = _new_id()
         return others / fresh, {"id": fresh}
 
@@ -100,13 +100,13 @@ def _owner_of_earlier(folder: Path) -> Machine | None:
     """Whose the table of an earlier release is, which does not say it: that of its last job. None: there is no job, or no table."""
     if not (folder / "jobs.db").is_file():
         return None
-    asked = "SELECT node FROM jobs WHERE node != '' ORDER BY id DESC LIMIT 1"
+    statement = "SELECT node FROM jobs WHERE node != '' ORDER BY id DESC LIMIT 1"
     try:
         with contextlib.closing(sqlite3.connect(f"file:{folder / 'jobs.db'}?mode=ro", uri=True)) as connection:
-            found = connection.execute(asked).fetchone()
+            row = connection.execute(statement).fetchone()
     except sqlite3.Error:
         return None  # who uses it says what is wrong with it
-    return None if found is None else Machine(str(found[0]))
+    return None if row is None else Machine(str(row[0]))
 
 
 def _new_id() -> str:

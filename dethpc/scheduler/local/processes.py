@@ -53,16 +53,16 @@ def descendants(root: int) -> list[int]:
 
 def marked(mark: str) -> list[int]:
     """Living processes that were started with ``MARK`` set to this."""
-    wanted = f"{MARK}={mark}".encode()
-    found = []
+    variable = f"{MARK}={mark}".encode()
+    pids = []
     for pid in _pids():
         try:
             variables = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
         except OSError:  # gone, or another user's
             continue
-        if wanted in variables and identity(pid):
-            found.append(pid)
-    return found
+        if variable in variables and identity(pid):
+            pids.append(pid)
+    return pids
 
 
 def send(pids: Iterable[int], number: int) -> None:
@@ -81,9 +81,9 @@ def kill_all(find: Callable[[], list[int]], patience: float = 5.0) -> None:
         time.sleep(0.02)
 
 
-def be_subreaper(wanted: bool) -> None:
+def be_subreaper(enabled: bool) -> None:
     """Whether those descendants of this process that become orphans are its children from then on."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, int(wanted))
+    _prctl(_PR_SET_CHILD_SUBREAPER, int(enabled))
 
 
 def die_with_parent() -> None:

@@ -91,8 +91,8 @@ class LocalScheduler:
     def find(self, names: Sequence[str]) -> list[JobRecord]:
         self._schedule()
         with self._jobs.transaction() as table:
-            found = [job for name in set(names) for job in table.select("name = ?", (name,))]
-        return [job.record() for job in sorted(found, key=lambda job: job.id)]
+            jobs = [job for name in set(names) for job in table.select("name = ?", (name,))]
+        return [job.record() for job in sorted(jobs, key=lambda job: job.id)]
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         self._schedule()

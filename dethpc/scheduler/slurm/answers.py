@@ -75,26 +75,26 @@ def jobs(output: str) -> list[str]:
 
 def complaints(stderr: str) -> list[str]:
     """What Slurm's commands themselves complained of, in order, without their names in front."""
-    found = []
+    messages = []
     for line in stderr.splitlines():
         if match := _COMPLAINT.search(line.strip()):
-            found.append(match["log"] if match["log"] is not None else match["perror"])
+            messages.append(match["log"] if match["log"] is not None else match["perror"])
         elif match := _OPTION.search(line.strip()):
-            found.append(match[1])
-    return found
+            messages.append(match[1])
+    return messages
 
 
 def sentences(stderr: str) -> list[str]:
     """As ``complaints``, with those that name a job, which ``scontrol`` prints bare, each without its job."""
-    found = []
+    messages = []
     for line in stderr.splitlines():
         texts = complaints(line)
         match = _OF_A_JOB.fullmatch(texts[0] if texts else line.strip())
         if match is not None:
-            found.append(match["before"] or match["after"])
+            messages.append(match["before"] or match["after"])
         else:
-            found += texts
-    return found
+            messages += texts
+    return messages
 
 
 def message(stderr: str) -> str:

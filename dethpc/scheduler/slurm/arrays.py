@@ -37,24 +37,24 @@ def alike(script: str, comment: str) -> str:
     ``comment``: the one that tells whose the job is.
     """
     first, *lines = script.splitlines()
-    kept = [first]
+    directives = [first]
     ours = f"#SBATCH {directive('comment', comment)}" if comment else None
     for line in lines:
         if line.startswith("#SBATCH"):
             if not NOT_SHARED.match(line) and line != ours:
-                kept.append(line)
+                directives.append(line)
         elif line.strip() and not line.startswith("#"):
             break
-    if _ELEMENT not in script or any(_ALONE.search(line.removeprefix("#SBATCH")) for line in kept[1:]):
+    if _ELEMENT not in script or any(_ALONE.search(line.removeprefix("#SBATCH")) for line in directives[1:]):
         return ""
-    return "\n".join(kept)
+    return "\n".join(directives)
 
 
 def script(shared: str, name: str, comment: str, folder: Path) -> str:
     """The array's script. ``shared``: what ``alike`` found of its elements; ``folder`` holds a link for each."""
     first, *directives = shared.splitlines()
-    said = [directive("job-name", name), directive("comment", comment), f"--output={literal_path(folder)}/%a/slurm.log"]
-    lines = [first, *(f"#SBATCH {words}" for words in said), *directives]
+    own = [directive("job-name", name), directive("comment", comment), f"--output={literal_path(folder)}/%a/slurm.log"]
+    lines = [first, *(f"#SBATCH {option}" for option in own), *directives]
     interpreter = first.removeprefix("#!").strip() or "/bin/bash"
     return "\n".join(lines) + "\n" + _BODY.format(folder=sh(folder), interpreter=interpreter)
 
@@ -62,15 +62,15 @@ def script(shared: str, name: str, comment: str, folder: Path) -> str:
 def together(job_ids: Iterable[str]) -> list[str]:
     """What names these jobs to Slurm's commands in few words, each of which is a request: elements of one array are one,
     ``57_[0-3,7]``."""
-    words: list[str] = []
+    arguments: list[str] = []
     elements: dict[str, set[int]] = {}
     for job_id in job_ids:
         index = element_of(job_id)
         if index is None:
-            words.append(job_id)
+            arguments.append(job_id)
         else:
             elements.setdefault(job_id.partition("_")[0], set()).add(index)
-    return words + [_word(array, sorted(indexes)) for array, indexes in elements.items()]
+    return arguments + [_word(array, sorted(indexes)) for array, indexes in elements.items()]
 
 
 def _word(array: str, indexes: Sequence[int]) -> str:

@@ -134,8 +134,8 @@ class SlurmCommands:
         if done.returncode == 0:
             begins = _WOULD_START.findall(done.stderr)
             return Prospect(start=states.epoch(begins[-1]) if begins else None)
-        words, for_good = of_test_only(done.stderr) if done.returncode > 0 else ("", False)
-        return Prospect(refusal=words) if for_good else Prospect(hindrance=words)
+        message, for_good = of_test_only(done.stderr) if done.returncode > 0 else ("", False)
+        return Prospect(refusal=message) if for_good else Prospect(hindrance=message)
 
     @property
     def largest_array(self) -> int:
@@ -172,8 +172,8 @@ class SlurmCommands:
             return job_id
         if done.returncode == 0:
             raise SubmitUncertain(f"sbatch printed no job id that is this job's: {done.stdout.strip()[-200:]!r}")
-        said = done.stderr if done.stderr.strip() else done.stdout
-        raise self._refusal(said if said.strip() else f"sbatch: exit code {done.returncode}")
+        output = done.stderr if done.stderr.strip() else done.stdout
+        raise self._refusal(output if output.strip() else f"sbatch: exit code {done.returncode}")
 
     def _refusal(self, stderr: str) -> SchedulerError:
         error = refusal(stderr)
@@ -205,13 +205,13 @@ class SlurmCommands:
 
         A site without accounting forgets a job when it leaves squeue (which lists ended ones for MinJobAge).
         """
-        found: dict[str, JobRecord] = {}
+        records: dict[str, JobRecord] = {}
         if self.has_accounting:
             for start in range(0, len(job_ids), _BATCH):
-                found.update(self._accounts(f"--jobs={','.join(job_ids[start : start + _BATCH])}"))
-        if left := [job_id for job_id in job_ids if job_id not in found]:
-            found.update(self._shown(left))
-        return found
+                records.update(self._accounts(f"--jobs={','.join(job_ids[start : start + _BATCH])}"))
+        if missing := [job_id for job_id in job_ids if job_id not in records]:
+            records.update(self._shown(missing))
+        return records
 
     def element(self, number: str) -> str | None:
         shown = rows.element_shown(self._show_lines(number) or (), number)
@@ -221,14 +221,14 @@ class SlurmCommands:
         return rows.element_kept(self._table(argv, 2), number)
 
     def find(self, names: Sequence[str]) -> list[JobRecord]:
-        found: dict[str, JobRecord] = {}
+        records: dict[str, JobRecord] = {}
         if self.has_accounting:
             for start in range(0, len(names), _BATCH):
                 some = ",".join(names[start : start + _BATCH])
-                found.update(self._accounts(f"--name={some}", "--starttime=now-30days"))
-        found.update(self.jobs())
-        wanted = set(names)
-        named = (record for record in found.values() if record.name in wanted)
+                records.update(self._accounts(f"--name={some}", "--starttime=now-30days"))
+        records.update(self.jobs())
+        unique = set(names)
+        named = (record for record in records.values() if record.name in unique)
         return sorted(named, key=lambda record: (record.submitted_at or 0, job_number(record.job_id)))
 
     def cancel(self, job_ids: Sequence[str]) -> None:
@@ -275,8 +275,8 @@ class SlurmCommands:
 
     @property
     def has_accounting(self) -> bool:
-        kept = self.config.get("AccountingStorageType", "").endswith("slurmdbd")
-        return kept and shutil.which("sacct", path=self._environment.get("PATH")) is not None
+        has_slurmdbd = self.config.get("AccountingStorageType", "").endswith("slurmdbd")
+        return has_slurmdbd and shutil.which("sacct", path=self._environment.get("PATH")) is not None
 
     @property
     def settle(self) -> float:
@@ -293,16 +293,16 @@ class SlurmCommands:
     def _accounts(self, *which: str) -> dict[str, JobRecord]:
         """Records by job id; a requeued job has one line per start, the last one last."""
         argv = [*self._sacct, "--duplicates", *answers.of_sacct(rows.ACCOUNT_FIELDS), *which]
-        found: dict[str, JobRecord] = {}
+        records: dict[str, JobRecord] = {}
         for row in self._table(argv, len(rows.ACCOUNT_FIELDS)):
             for record in rows.of_sacct(row):
-                before = found.get(record.job_id)
+                before = records.get(record.job_id)
                 same = (
                     before is not None and before.name == record.name
                 )  # ids are given again after Slurm lost its state
                 record.restarts = before.restarts + 1 if before is not None and same else 0
-                found[record.job_id] = record
-        return found
+                records[record.job_id] = record
+        return records
 
     def _shown(self, job_ids: Sequence[str]) -> dict[str, JobRecord]:
         """One question for one job, and one for all of many.
@@ -310,18 +310,18 @@ class SlurmCommands:
         Of an element that was cancelled before it began Slurm keeps nothing but that its array is without it.
         """
         if len(job_ids) == 1:
-            found = self._show(job_ids[0])
-            if found is not None:
-                return {record.job_id: record for record in found if record.job_id == job_ids[0]}
-        wanted, arrays, known = set(job_ids), dict[str, str](), dict[str, JobRecord]()
+            shown = self._show(job_ids[0])
+            if shown is not None:
+                return {record.job_id: record for record in shown if record.job_id == job_ids[0]}
+        requested, arrays, records = set(job_ids), dict[str, str](), dict[str, JobRecord]()
         for record in self._show() or ():
-            known[record.job_id] = record
+            records[record.job_id] = record
             if element_of(record.job_id) is not None:
                 arrays[record.job_id.partition("_")[0]] = record.name
-        for job_id in wanted - known.keys():
+        for job_id in requested - records.keys():
             if element_of(job_id) is not None and (name := arrays.get(job_id.partition("_")[0])) is not None:
-                known[job_id] = JobRecord(job_id, name, JobState.CANCELLED, reason=LEFT_ITS_ARRAY)
-        return {job_id: known[job_id] for job_id in wanted & known.keys()}
+                records[job_id] = JobRecord(job_id, name, JobState.CANCELLED, reason=LEFT_ITS_ARRAY)
+        return {job_id: records[job_id] for job_id in requested & records.keys()}
 
     def _show(self, *which: str) -> list[JobRecord] | None:
         """None: the array of the job is there, and the job is not."""

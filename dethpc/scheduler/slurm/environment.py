@@ -37,8 +37,8 @@ def scrub(environment: Mapping[str, str]) -> dict[str, str]:
     Without the variables that change what Slurm's commands print, too, and without the master's own secret. Those that choose the
     cluster stay.
     """
-    known = {name: value for name, value in environment.items() if name not in _NOT_ITS_OWN}
-    return {name: value for name, value in known.items() if name in CHOOSE or not name.startswith(_LEAKS)}
+    inherited = {name: value for name, value in environment.items() if name not in _NOT_ITS_OWN}
+    return {name: value for name, value in inherited.items() if name in CHOOSE or not name.startswith(_LEAKS)}
 
 
 def cluster(environment: Mapping[str, str]) -> str:
@@ -50,12 +50,12 @@ def cluster(environment: Mapping[str, str]) -> str:
     return chosen
 
 
-def of_submission(wanted: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-    """What sbatch runs with for a job that wants these variables, by default all ``known``. The cluster is the known one, and its
-    commands are on the job's PATH: the script uses them before it has an environment of its own."""
-    environment = {name: value for name, value in scrub(wanted or known).items() if name not in CHOOSE}
-    environment.update({name: known[name] for name in sorted(CHOOSE & known.keys())})
-    sbatch = find_program("sbatch", known.get("PATH"))
+def of_submission(requested: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
+    """What sbatch runs with for a job that wants these variables, by default all ``inherited``. The cluster is the inherited one,
+    and its commands are on the job's PATH: the script uses them before it has an environment of its own."""
+    environment = {name: value for name, value in scrub(requested or inherited).items() if name not in CHOOSE}
+    environment.update({name: inherited[name] for name in sorted(CHOOSE & inherited.keys())})
+    sbatch = find_program("sbatch", inherited.get("PATH"))
     folders = environment.get("PATH", "").split(os.pathsep)
     if sbatch and folders != [""] and os.path.dirname(sbatch) not in folders:
         environment["PATH"] = os.pathsep.join([*folders, os.path.dirname(sbatch)])

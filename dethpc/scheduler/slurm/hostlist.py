@@ -21,12 +21,12 @@ def expand(text: str) -> tuple[str, ...]:
 
 
 def _ranges(text: str) -> list[str]:
-    found: list[str] = []
+    numbers: list[str] = []
     for item in text.split(","):
         first, dash, last = item.partition("-")
         if dash:
             width = len(first)
-            found.extend(str(number).zfill(width) for number in range(int(first), int(last) + 1))
+            numbers.extend(str(number).zfill(width) for number in range(int(first), int(last) + 1))
         else:
-            found.append(item)
-    return found
+            numbers.append(item)
+    return numbers

@@ -162,24 +162,24 @@ class Unreadable(ValueError):
     """Words that sbatch would not take. ``str`` has the words and what is wrong with them."""
 
 
-def read(words: Sequence[str]) -> Iterator[Option]:
+def read(argv: Sequence[str]) -> Iterator[Option]:
     """The options that the words are. Raises Unreadable."""
-    left = list(words)
-    while left:
-        word = left.pop(0)
+    rest = list(argv)
+    while rest:
+        word = rest.pop(0)
         if word.startswith("--") and len(word) > 2:
-            yield _long(word, left)
+            yield _long(word, rest)
         elif word.startswith("-") and word not in ("-", "--"):
-            yield from _bundle(word, left)
+            yield from _bundle(word, rest)
         else:
             raise Unreadable(f"{word!r} is not an option")
 
 
-def _long(word: str, left: list[str]) -> Option:
+def _long(word: str, following: list[str]) -> Option:
     given, equals, text = word[2:].partition("=")
     rule = _rule(given)
     if rule is None:
-        value = text if equals else left.pop(0) if left and not left[0].startswith("-") else None
+        value = text if equals else following.pop(0) if following and not following[0].startswith("-") else None
         return Option(given, value)
     if rule.argument is Argument.NONE:
         if equals:
@@ -187,12 +187,12 @@ def _long(word: str, left: list[str]) -> Option:
         return _option(rule, None)
     if equals or rule.argument is Argument.OPTIONAL:
         return _option(rule, text if equals else None)
-    if not left:
+    if not following:
         raise Unreadable(f"{word}: --{rule.name} needs a value")
-    return _option(rule, left.pop(0))
+    return _option(rule, following.pop(0))
 
 
-def _bundle(word: str, left: list[str]) -> Iterator[Option]:
+def _bundle(word: str, following: list[str]) -> Iterator[Option]:
     """``-Hn4`` is ``-H`` and ``-n 4``."""
     for at, letter in enumerate(word[1:], 1):
         rule = _BY_LETTER.get(letter)
@@ -204,8 +204,8 @@ def _bundle(word: str, left: list[str]) -> Iterator[Option]:
             continue
         if rule.argument is Argument.OPTIONAL:
             yield _option(rule, rest or None)
-        elif rest or left:
-            yield _option(rule, rest or left.pop(0))
+        elif rest or following:
+            yield _option(rule, rest or following.pop(0))
         else:
             raise Unreadable(f"{word}: -{letter} needs a value")
         return

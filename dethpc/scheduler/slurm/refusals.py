@@ -111,7 +111,7 @@ def meaning(stderr: str) -> type[SchedulerError]:
     if re.match(r"'[^']*' can't be reached now", verdict):  # a cluster that slurmdbd knows, or did
         return SchedulerUnavailable
     for kind, beginnings in _MEANINGS.items():
-        if any(verdict.startswith(words.lower()) for words in beginnings):
+        if any(verdict.startswith(beginning.lower()) for beginning in beginnings):
             return kind
     return SubmitRejected
 
@@ -155,4 +155,4 @@ def of_test_only(stderr: str) -> tuple[str, bool]:
     meant = meaning(f"sbatch: error: {_FAILED}{verdict}")
     if not verdict or meant in (SchedulerUnavailable, SubmitUncertain):
         return "", False
-    return verdict, meant is SubmitRejected and verdict.lower().startswith(tuple(words.lower() for words in _FOR_GOOD))
+    return verdict, meant is SubmitRejected and verdict.lower().startswith(tuple(text.lower() for text in _FOR_GOOD))

@@ -47,14 +47,14 @@ class Request:
     @property
     def asks_gpus(self) -> bool:
         return any(
-            each is not None for each in (self.gpus, self.gpus_per_node, self.gpus_per_task, self.gpus_per_socket)
+            gpus is not None for gpus in (self.gpus, self.gpus_per_node, self.gpus_per_task, self.gpus_per_socket)
         )
 
     @property
     def gpu_type(self) -> str | None:
         """The one type that is named; None: none, or several."""
         lists = (self.gpus, self.gpus_per_node, self.gpus_per_task, self.gpus_per_socket)
-        kinds = {each.type for some in lists for each in some or ()}
+        kinds = {resource.type for some in lists for resource in some or ()}
         return kinds.pop() or None if len(kinds) == 1 else None
 
     @property
@@ -106,9 +106,9 @@ def of(options: Sequence[Option]) -> Request:
     least, most = _nodes(given["nodes"]) if "nodes" in given else (None, None)
     gres = _resources(given.get("gres"), requested) or []
     tres = _resources(given.get("tres-per-task"), requested_tres) or []
-    per_node = [each for each in gres if each.name == GPU] or None
-    per_task = [each for each in tres if each.name == GPU] or None
-    cpus = next((each.count for each in tres if each.name == "cpu"), None)
+    per_node = [resource for resource in gres if resource.name == GPU] or None
+    per_task = [resource for resource in tres if resource.name == GPU] or None
+    cpus = next((resource.count for resource in tres if resource.name == "cpu"), None)
     exclusive = given.get("exclusive")
     return Request(
         nodes=least,
@@ -122,7 +122,7 @@ def of(options: Sequence[Option]) -> Request:
         gpus_per_node=_resources(given.get("gpus-per-node"), requested_gpus) or per_node,
         gpus_per_task=_resources(given.get("gpus-per-task"), requested_gpus) or per_task,
         gpus_per_socket=_resources(given.get("gpus-per-socket"), requested_gpus),
-        other_gres=[each for each in gres if each.name != GPU],
+        other_gres=[resource for resource in gres if resource.name != GPU],
         whole_nodes=exclusive is not None and exclusive.value is None,
         names=frozenset(given),
     )
@@ -158,4 +158,4 @@ def _resources(option: Option | None, parse: Callable[[str], list[Gres]]) -> lis
 
 
 def _sum(resources: Sequence[Gres] | None) -> int:
-    return sum(each.count for each in resources or ())
+    return sum(resource.count for resource in resources or ())

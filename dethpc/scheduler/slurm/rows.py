@@ -55,14 +55,14 @@ ACCOUNT_FIELDS = ("JobID", "State", "ExitCode", "NodeList", "Submit", "Start", "
 
 def elements(text: str) -> list[int]:
     """``0-3,7%2`` as Slurm shows which elements of an array wait; of a list that it cut off (``...``) the beginning."""
-    found: list[int] = []
+    indices: list[int] = []
     for part in text.strip("[]").partition("%")[0].rstrip("].").split(","):
         ends = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
         if ends is None:
             break
         first, last, step = int(ends[1]), int(ends[2] or ends[1]), int(ends[3] or 1)
-        found += range(first, min(last, first + _MOST_ELEMENTS) + 1, max(1, step))
-    return found
+        indices += range(first, min(last, first + _MOST_ELEMENTS) + 1, max(1, step))
+    return indices
 
 
 _MOST_ELEMENTS = 1 << 22  # of the largest MaxArraySize that Slurm takes
@@ -128,37 +128,37 @@ def of_sacct(row: list[str]) -> Iterator[JobRecord]:
 
 def of_scontrol(line: str) -> Iterator[JobRecord]:
     """As ``of_sacct``, of one job of ``scontrol --oneliner show job``."""
-    said = _fields(line)
-    state = states.job_state(said.get("JobState", ""))
-    code, signal = (None, None) if state.live else states.exit_status(said.get("ExitCode", ""))
-    array, indices = said.get("ArrayJobId", ""), elements(said.get("ArrayTaskId", ""))
-    for job_id in [element_id(array, index) for index in indices] if array else [said["JobId"]]:
+    fields = _fields(line)
+    state = states.job_state(fields.get("JobState", ""))
+    code, signal = (None, None) if state.live else states.exit_status(fields.get("ExitCode", ""))
+    array, indices = fields.get("ArrayJobId", ""), elements(fields.get("ArrayTaskId", ""))
+    for job_id in [element_id(array, index) for index in indices] if array else [fields["JobId"]]:
         yield JobRecord(
             job_id=job_id,
-            name=said.get("JobName", ""),
+            name=fields.get("JobName", ""),
             state=state,
-            reason=states.why(said.get("JobState", ""), said.get("Reason", "None")),
-            nodes=expand("" if (hosts := said.get("NodeList", "")) == "(null)" else hosts),
+            reason=states.why(fields.get("JobState", ""), fields.get("Reason", "None")),
+            nodes=expand("" if (hosts := fields.get("NodeList", "")) == "(null)" else hosts),
             exit_code=code,
             signal=signal,
-            restarts=int(said["Restarts"]) if said.get("Restarts", "").isdigit() else 0,
-            preempted=said.get("JobState") == "PREEMPTED",
+            restarts=int(fields["Restarts"]) if fields.get("Restarts", "").isdigit() else 0,
+            preempted=fields.get("JobState") == "PREEMPTED",
         )
 
 
 def element_shown(lines: Iterable[str], number: str) -> str | None:
     """The id of the element of an array that has the number for its own, of those that scontrol shows; those that wait share it."""
-    for said in map(_fields, lines):
-        indices = elements(said.get("ArrayTaskId", ""))
-        if said.get("JobId") == number and len(indices) == 1:
-            return element_id(said["ArrayJobId"], indices[0])
+    for fields in map(_fields, lines):
+        indices = elements(fields.get("ArrayTaskId", ""))
+        if fields.get("JobId") == number and len(indices) == 1:
+            return element_id(fields["ArrayJobId"], indices[0])
     return None
 
 
-def element_kept(kept: Iterable[list[str]], number: str) -> str | None:
+def element_kept(records: Iterable[list[str]], number: str) -> str | None:
     """The same of what sacct says: JobIDRaw and JobID of each job."""
-    found = dict(kept).get(number, "")
-    return found if element_of(found) is not None else None
+    job_id = dict(records).get(number, "")
+    return job_id if element_of(job_id) is not None else None
 
 
 def _fields(line: str) -> dict[str, str]:

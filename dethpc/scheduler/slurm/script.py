@@ -185,32 +185,32 @@ def _without_signal(options: Sequence[Option]) -> tuple[list[Option], WarningSig
     dethpc sends the user's. Raises ConfigError."""
     given = [option.value or "" for option in options if option.name == "signal"]
     try:
-        asked = WarningSignal.parse(given[-1]) if given else None
+        warning = WarningSignal.parse(given[-1]) if given else None
     except ValueError as error:
         raise ConfigError([Problem.of_value("slurm.sbatch_args", f"--signal={given[-1]}", str(error))]) from None
-    return [option for option in options if option.name != "signal"], asked
+    return [option for option in options if option.name != "signal"], warning
 
 
-def _directives(script: ScriptInput, asked: Resources, warning: WarningSignal | None) -> Iterator[str]:
+def _directives(script: ScriptInput, resources: Resources, warning: WarningSignal | None) -> Iterator[str]:
     yield directive("job-name", script.job_name)
     if script.comment:
         yield directive("comment", script.comment)
     yield directive("output", literal_path(script.run_dir / "slurm.log"))
     yield directive("open-mode", "append")
-    yield directive("requeue" if asked.requeue else "no-requeue")
+    yield directive("requeue" if resources.requeue else "no-requeue")
     where = ("partition", "qos", "account", "constraint", "reservation", "exclude")
     for name in ("nodes", "ntasks_per_node", "cpus_per_task", "gres", "mem", *where, "nice"):
-        value = getattr(asked, name)
+        value = getattr(resources, name)
         if value is not None:
             yield directive(name.replace("_", "-"), value)
-    if asked.exclusive:
+    if resources.exclusive:
         yield directive("exclusive")
-    if asked.time is not None:
-        yield directive("time", math.ceil(asked.time / 60))
-    if asked.time_min is not None:
-        yield directive("time-min", math.ceil(asked.time_min / 60))
+    if resources.time is not None:
+        yield directive("time", math.ceil(resources.time / 60))
+    if resources.time_min is not None:
+        yield directive("time-min", math.ceil(resources.time_min / 60))
     overlaps = "R" if warning is not None and warning.reservation else ""
-    yield directive("signal", f"{overlaps}B:USR1@{min(LONGEST, math.ceil(asked.checkpoint + MARGIN))}")
+    yield directive("signal", f"{overlaps}B:USR1@{min(LONGEST, math.ceil(resources.checkpoint + MARGIN))}")
 
 
 def literal_path(path: Path) -> str:
@@ -236,7 +236,7 @@ def _variables(env: Mapping[str, str]) -> dict[str, str]:
 
 def options_of(lines: Sequence[str]) -> list[Option]:
     """The options for sbatch in ``sbatch_args``; those that dethpc does by its own means are left out. Raises ConfigError."""
-    return [each for each in all_options(lines) if each.use is not Use.TRANSLATED or each.name == "partition"]
+    return [option for option in all_options(lines) if option.use is not Use.TRANSLATED or option.name == "partition"]
 
 
 def all_options(lines: Sequence[str]) -> list[Option]:
@@ -245,10 +245,10 @@ def all_options(lines: Sequence[str]) -> list[Option]:
     options: list[Option] = []
     for line in lines:
         try:
-            words = shlex.split(line.removeprefix("#SBATCH"))
-            if not words:
+            argv = shlex.split(line.removeprefix("#SBATCH"))
+            if not argv:
                 raise Unreadable("no option")
-            options += read(words)
+            options += read(argv)
         except (Unreadable, ValueError) as error:
             problems.append(Problem("slurm.sbatch_args", f"sbatch would not take {line!r}: {error}"))
     for option in options:

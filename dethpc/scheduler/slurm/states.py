@@ -25,10 +25,10 @@ def job_state(word: str) -> JobState:
 
     A word of a later Slurm that is not known here counts as RUNNING: nothing is concluded from it.
     """
-    words = word.upper().replace(",", " ").split() or [""]
-    if "COMPLETING" in words:
+    parts = word.upper().replace(",", " ").split() or [""]
+    if "COMPLETING" in parts:
         return JobState.COMPLETING
-    return _STATES.get(words[0].rstrip("+"), JobState.RUNNING)
+    return _STATES.get(parts[0].rstrip("+"), JobState.RUNNING)
 
 
 def exit_status(text: str) -> tuple[int | None, int | None]:
@@ -62,7 +62,7 @@ def reason(word: str) -> str:
 
 def why(word: str, pending_because: str) -> str:
     """The reason of a job in the state of this word: why it is pending, or that it is suspended."""
-    words = word.upper().replace(",", " ").split() or [""]
+    parts = word.upper().replace(",", " ").split() or [""]
     if job_state(word) is JobState.PENDING:
         return reason(pending_because)
-    return SUSPENDED if words[0] in ("SUSPENDED", "STOPPED") and job_state(word) is JobState.RUNNING else ""
+    return SUSPENDED if parts[0] in ("SUSPENDED", "STOPPED") and job_state(word) is JobState.RUNNING else ""
