@@ -19,10 +19,10 @@ _FORMAT = 1
 
 
 class About(NamedTuple):
-    """``made``: tells apart what was made at different times for the same key."""
+    """``build_id``: tells apart datasets built at different times for the same key."""
 
     key: Key
-    made: str
+    build_id: str
     records: int
     data: Checksum
 
@@ -31,24 +31,24 @@ class About(NamedTuple):
             "format": _FORMAT,
             "dataset_id": self.key.dataset_id,
             "version": self.key.version,
-            "made": self.made,
+            "made": self.build_id,
             "records": self.records,
             "size": self.data.size,
             "crc32": [f"{crc:08x}" for crc in self.data.crcs or ()],
         }
 
     @classmethod
-    def from_json(cls, key: Key, found: Mapping[str, Any]) -> About:
+    def from_json(cls, key: Key, content: Mapping[str, Any]) -> About:
         """Raises DatasetDamaged when it is of another dataset, or of a format that this release does not know."""
         try:
-            if found["format"] != _FORMAT:
-                raise ValueError(f"format {found['format']!r}, and {_FORMAT} is known")
-            if found["dataset_id"] != key.dataset_id or found["version"] != key.version:
-                raise ValueError(f"it is of {found['dataset_id']!r}, {found['version']!r}")
-            if not str(found["made"]).isalnum():
-                raise ValueError(f"made {found['made']!r}")
-            data = Checksum(int(found["size"]), tuple(int(crc, 16) for crc in found["crc32"]))
-            return cls(key, str(found["made"]), int(found["records"]), data)
+            if content["format"] != _FORMAT:
+                raise ValueError(f"format {content['format']!r}, and {_FORMAT} is known")
+            if content["dataset_id"] != key.dataset_id or content["version"] != key.version:
+                raise ValueError(f"it is of {content['dataset_id']!r}, {content['version']!r}")
+            if not str(content["made"]).isalnum():
+                raise ValueError(f"made {content['made']!r}")
+            data = Checksum(int(content["size"]), tuple(int(crc, 16) for crc in content["crc32"]))
+            return cls(key, str(content["made"]), int(content["records"]), data)
         except (KeyError, ValueError, TypeError) as error:
             raise DatasetDamaged(f"{key}: {ABOUT} is damaged: {error!r}") from None
 
@@ -56,9 +56,9 @@ class About(NamedTuple):
     def from_text(cls, key: Key, text: bytes) -> About:
         """Raises DatasetDamaged."""
         try:
-            found = json.loads(text)
-            if not isinstance(found, dict):
+            content = json.loads(text)
+            if not isinstance(content, dict):
                 raise ValueError("no JSON object")
         except (ValueError, RecursionError) as error:
             raise DatasetDamaged(f"{key}: {ABOUT} is damaged: {error}") from None
-        return cls.from_json(key, found)
+        return cls.from_json(key, content)

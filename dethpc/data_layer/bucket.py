@@ -37,8 +37,8 @@ class Copy:
         """Bring up what is in ``folder``. ``instead_of``: what was there before, which goes."""
         send(self._driver, folder, self._at(about), [DATA])
         self._driver.replace(f"{self._key.folder}/{ABOUT}", json.dumps(about.to_json()).encode())
-        if instead_of is not None and instead_of.made != about.made:
+        if instead_of is not None and instead_of.build_id != about.build_id:
             self._driver.remove([f"{self._at(instead_of)}/{DATA}"])
 
     def _at(self, about: About) -> str:
-        return f"{self._key.folder}/{about.made}"
+        return f"{self._key.folder}/{about.build_id}"

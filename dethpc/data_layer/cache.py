@@ -109,7 +109,7 @@ class Cache:
         except (DatasetDamaged, OSError) as error:
             logger.warning("%s cannot be fetched, and is made here: %s", entry.key, error)
             if about is not None and isinstance(error, DatasetDamaged):
-                self._distrusted.add(about.made)
+                self._distrusted.add(about.build_id)
             (staged / DATA).unlink(missing_ok=True)  # what came of it
             return None
         logger.info("%s: %d records fetched from %s", entry.key, about.records, self._where)
@@ -125,7 +125,7 @@ class Cache:
             copy = Copy(self._place.bucket, entry.key)
             try:
                 there = _whole(copy)
-                if there is None or there.made in self._distrusted:
+                if there is None or there.build_id in self._distrusted:
                     copy.send(lease.about, lease.folder, there)
                 entry.note_sent(self._where)
             except OSError as error:

@@ -64,10 +64,10 @@ class Caching(Generic[T]):
     def _know(self, key: Key, function: Callable[..., Any]) -> None:
         """Raises ValueError where two functions make what would be one dataset: one of them would never be called."""
         maker = _place(function)
-        known = self._makers.setdefault(key, maker)
-        if known != maker:
+        first = self._makers.setdefault(key, maker)
+        if first != maker:
             raise ValueError(
-                f"{key} is made by {known[0]} (line {known[2]}), and also by {maker[0]} (line {maker[2]}): of one key there is one "
+                f"{key} is made by {first[0]} (line {first[2]}), and also by {maker[0]} (line {maker[2]}): of one key there is one "
                 "dataset; give them two ids"
             )
 

@@ -157,8 +157,8 @@ def remove_unused(folder: Path) -> None:
 
 
 def _clear(folder: Path) -> None:
-    for left in folder.glob(f"{_BUILDING}*"):
-        remove(left)
+    for leftover in folder.glob(f"{_BUILDING}*"):
+        remove(leftover)
 
 
 def _take_away(data: Path) -> None:

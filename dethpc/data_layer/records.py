@@ -60,13 +60,13 @@ class Records:
         with self._lock:
             if self._environment is not damaged:
                 return  # another thread has done it
-            found = self._renew(self._lease)
-            if found.about.records != self._length:
+            lease = self._renew(self._lease)
+            if lease.about.records != self._length:
                 raise DatasetDamaged(
-                    f"{self.key} was damaged, and has {found.about.records} records now instead of {self._length}: what makes it "
+                    f"{self.key} was damaged, and has {lease.about.records} records now instead of {self._length}: what makes it "
                     "makes something else by now; give it another dataset_version"
                 )
-            self._lease, self._environment = found, _environment(found)
+            self._lease, self._environment = lease, _environment(lease)
 
     def __getstate__(self) -> Dict[str, Any]:
         return {"key": self.key, "folder": self._lease.folder, "about": self._lease.about}
@@ -112,14 +112,14 @@ def _environment(lease: Lease) -> _Environment:
     """Raises DatasetDamaged."""
     status = os.stat(lease.data)
     with _opening:
-        found = _environments.get((status.st_dev, status.st_ino))
-        if found is None:
+        environment = _environments.get((status.st_dev, status.st_ino))
+        if environment is None:
             try:
-                found = _Environment(str(lease.data))
+                environment = _Environment(str(lease.data))
             except lmdb().Error as error:
                 raise DatasetDamaged(f"{lease.data} is damaged: {error}") from error
-            _environments[status.st_dev, status.st_ino] = found
-        return found
+            _environments[status.st_dev, status.st_ino] = environment
+        return environment
 
 
 def _let_go_in_child() -> None:

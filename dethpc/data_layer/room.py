@@ -25,8 +25,8 @@ class Held(NamedTuple):
 
 def held(root: Path) -> List[Held]:
     """All datasets below ``root``, the one that was used longest ago first."""
-    found = [Held(folder, _size(folder), _used(folder)) for folder in root.iterdir() if folder.is_dir()]
-    return sorted(found, key=lambda one: one.used)
+    datasets = [Held(folder, _size(folder), _used(folder)) for folder in root.iterdir() if folder.is_dir()]
+    return sorted(datasets, key=lambda one: one.used)
 
 
 def make(root: Path, most: Optional[int], need: int, mine: Path) -> None:
@@ -36,21 +36,21 @@ def make(root: Path, most: Optional[int], need: int, mine: Path) -> None:
     when what can be removed is not enough.
     """
     others = [one for one in held(root) if one.folder != mine]
-    taken = sum(one.size for one in others)
+    used = sum(one.size for one in others)
     if most is None:
         system = os.statvfs(root)
-        most = (taken + _size(mine) + system.f_bavail * system.f_frsize) // 2
+        most = (used + _size(mine) + system.f_bavail * system.f_frsize) // 2
     for one in others:
-        if taken + need <= most:
+        if used + need <= most:
             return
         remove_unused(one.folder)
-        left = _size(one.folder)
-        if left < one.size:
-            logger.info("%s was used longest ago: %d bytes of it make room", one.folder, one.size - left)
-        taken += left - one.size
-    if taken + need > most:
+        remaining = _size(one.folder)
+        if remaining < one.size:
+            logger.info("%s was used longest ago: %d bytes of it make room", one.folder, one.size - remaining)
+        used += remaining - one.size
+    if used + need > most:
         raise DataLayerError(
-            f"{root} may hold {most} bytes, and needs {taken + need}: {taken} of them are being read or built; raise "
+            f"{root} may hold {most} bytes, and needs {used + need}: {used} of them are being read or built; raise "
             "data_layer.local_cache_size_gib, or name a folder on a larger disk"
         )
 

@@ -152,22 +152,22 @@ def _array(value: Any) -> Any:
     return keras.ops.convert_to_numpy(value) if keras.ops.is_tensor(value) else np.asarray(value)
 
 
-def _items(made: Any) -> Iterable[Any]:
+def _items(dataset: Any) -> Iterable[Any]:
     """The records of what Keras takes. Raises TypeError, and ValueError for arrays that are not equally long."""
-    if isinstance(made, keras.utils.PyDataset):
-        if made.num_batches is None:
+    if isinstance(dataset, keras.utils.PyDataset):
+        if dataset.num_batches is None:
             raise ValueError("a PyDataset without an end cannot be cached: let its num_batches be a number")
-        return (record for n in range(made.num_batches) for record in _rows(made[n]))
-    if callable(getattr(made, "as_numpy_iterator", None)):
-        found: Iterable[Any] = made.as_numpy_iterator()
-        return found
-    if isinstance(made, (tuple, dict, np.ndarray)) or keras.ops.is_tensor(made):
-        return _rows(made)
-    if made is None or isinstance(made, (str, bytes)) or not hasattr(made, "__iter__"):
+        return (record for n in range(dataset.num_batches) for record in _rows(dataset[n]))
+    if callable(getattr(dataset, "as_numpy_iterator", None)):
+        arrays: Iterable[Any] = dataset.as_numpy_iterator()
+        return arrays
+    if isinstance(dataset, (tuple, dict, np.ndarray)) or keras.ops.is_tensor(dataset):
+        return _rows(dataset)
+    if dataset is None or isinstance(dataset, (str, bytes)) or not hasattr(dataset, "__iter__"):
         raise TypeError(
-            f"a cached function returns arrays, a PyDataset or an iterable of records, and not a {type(made).__name__}"
+            f"a cached function returns arrays, a PyDataset or an iterable of records, and not a {type(dataset).__name__}"
         )
-    records: Iterable[Any] = iter(made)
+    records: Iterable[Any] = iter(dataset)
     return records
 
 

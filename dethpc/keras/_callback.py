@@ -252,11 +252,11 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         self.model._initial_epoch = state["epoch"] + 1  # as BackupAndRestore does it; fit() looks at it next
 
     def _restore_random(self) -> None:
-        found, self._restored = self._restored.get("random"), {}
-        if found is not None:
-            for variable, value in zip(_seed_variables(self.model), found.pop("seeds")):
+        states, self._restored = self._restored.get("random"), {}
+        if states is not None:
+            for variable, value in zip(_seed_variables(self.model), states.pop("seeds")):
                 variable.assign(value)
-            restore_generators(found)
+            restore_generators(states)
 
     def _random_file(self) -> str:
         distributed = self._core.distributed

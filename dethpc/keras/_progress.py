@@ -30,8 +30,8 @@ class Progress:
             self._print("done", metrics)
 
     def _print(self, how_far: str, metrics: Optional[Dict[str, Any]]) -> None:
-        told = " ".join(f"{name}={float(value):.4g}" for name, value in (metrics or {}).items() if _is_number(value))
-        print(f"{self._what}: {how_far} {told}".rstrip(), flush=True)
+        values = " ".join(f"{name}={float(value):.4g}" for name, value in (metrics or {}).items() if _is_number(value))
+        print(f"{self._what}: {how_far} {values}".rstrip(), flush=True)
 
 
 def _is_number(value: Any) -> bool:

@@ -14,9 +14,9 @@ def states(callbacks: Sequence[keras.callbacks.Callback]) -> List[Dict[str, Any]
     return [_state(callback) for callback in callbacks]
 
 
-def restore(callbacks: Sequence[keras.callbacks.Callback], found: Sequence[Dict[str, Any]]) -> None:
+def restore(callbacks: Sequence[keras.callbacks.Callback], states: Sequence[Dict[str, Any]]) -> None:
     """When training has begun: callbacks reset themselves then."""
-    for callback, state in zip(callbacks, found):
+    for callback, state in zip(callbacks, states):
         vars(callback).update(state)
 
 

@@ -48,9 +48,9 @@ def bring_back(trainer: Trainer, checkpoint: Dict[str, Any], path: pathlib.Path,
             continue
         before, now = str(state.get("dirpath")), str(callback.dirpath)
         if files:
-            for kept in folder.iterdir():
-                if not (pathlib.Path(now) / kept.name).exists():
-                    _put(kept, pathlib.Path(now) / kept.name)
+            for file in folder.iterdir():
+                if not (pathlib.Path(now) / file.name).exists():
+                    _put(file, pathlib.Path(now) / file.name)
 
         def moved(name: str, before: str = before, now: str = now) -> str:
             return now + name[len(before) :] if name.startswith(before + os.sep) else name
@@ -69,8 +69,8 @@ def _others(trainer: Trainer) -> Iterator[Tuple[int, Any]]:
 
 def _referred(state: Dict[str, Any], directory: pathlib.Path) -> List[pathlib.Path]:
     named = [state.get(field) for field in _FILES] + list(state.get("best_k_models") or {})
-    found = {pathlib.Path(name) for name in named if name}
-    return sorted(path for path in found if directory in path.parents)
+    paths = {pathlib.Path(name) for name in named if name}
+    return sorted(path for path in paths if directory in path.parents)
 
 
 def _put(source: pathlib.Path, target: pathlib.Path) -> None:

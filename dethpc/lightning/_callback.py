@@ -129,8 +129,8 @@ class DeterminedCallback(Checkpoint):
         if self._weights is not None:
             if self._weights.is_dir():
                 raise RuntimeError("weights cannot be taken from a checkpoint that a strategy has saved in shards")
-            found = torch.load(self._weights, map_location="cpu", weights_only=False)  # nosec B614  # the trial's own
-            pl_module.load_state_dict(found["state_dict"])
+            checkpoint = torch.load(self._weights, map_location="cpu", weights_only=False)  # nosec B614  # the trial's own
+            pl_module.load_state_dict(checkpoint["state_dict"])
             self._weights = None
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: Dict[str, Any]) -> None:
@@ -234,15 +234,15 @@ class DeterminedCallback(Checkpoint):
         checkpoint, random = self._core.checkpoint, pickle.dumps(generators())
         checkpoint.wait()  # it may still be writing the last copy
         caught = self._saving.caught(trainer)
-        kept = Kept(trainer) if self._chief else None
+        others = Kept(trainer) if self._chief else None
         self._last_file = ""
 
         def write(path: pathlib.Path) -> None:
             (path / self._random_file()).write_bytes(random)
             if self._chief:
                 (path / _STATE).write_text(json.dumps({"continue_id": self._continue_id, **metadata}))
-            if kept is not None:
-                kept.write(path)
+            if others is not None:
+                others.write(path)
             if caught is not None:
                 caught[0](path / _CHECKPOINT)
 

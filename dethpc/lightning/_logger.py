@@ -53,9 +53,9 @@ class DeterminedLogger(loggers.Logger):
 
     def _validated(self) -> None:
         """The validation is over: all that it has logged has come."""
-        found, self._validation = self._validation, {}
-        if found:
-            self._report("validation", found)
+        metrics, self._validation = self._validation, {}
+        if metrics:
+            self._report("validation", metrics)
 
     def _report(self, group: str, metrics: Dict[str, Any]) -> None:
         assert self._trainer is not None

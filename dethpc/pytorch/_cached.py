@@ -67,18 +67,18 @@ def caching(exp_conf: Optional[Mapping[str, Any]], seed: Optional[int]) -> Cachi
     )
 
 
-def _items(made: Any) -> Iterable[Any]:
+def _items(source: Any) -> Iterable[Any]:
     """Of a map-style or iterable dataset, or any other iterable. Raises TypeError."""
-    if isinstance(made, data.DataLoader) or isinstance(made, (dict, str, bytes)) or made is None:
+    if isinstance(source, data.DataLoader) or isinstance(source, (dict, str, bytes)) or source is None:
         raise TypeError(
-            f"a cached function returns a dataset, or an iterable of records, and not a {type(made).__name__}: batches are made "
+            f"a cached function returns a dataset, or an iterable of records, and not a {type(source).__name__}: batches are made "
             "of what is cached"
         )
-    if not isinstance(made, data.IterableDataset) and hasattr(made, "__getitem__") and hasattr(made, "__len__"):
-        return (made[n] for n in range(len(made)))
-    if not hasattr(made, "__iter__"):
+    if not isinstance(source, data.IterableDataset) and hasattr(source, "__getitem__") and hasattr(source, "__len__"):
+        return (source[n] for n in range(len(source)))
+    if not hasattr(source, "__iter__"):
         raise TypeError(
-            f"a cached function returns a dataset, or an iterable of records, and not a {type(made).__name__}"
+            f"a cached function returns a dataset, or an iterable of records, and not a {type(source).__name__}"
         )
-    found: Iterable[Any] = iter(made)
-    return found
+    items: Iterable[Any] = iter(source)
+    return items

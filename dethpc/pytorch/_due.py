@@ -62,10 +62,10 @@ class Stop:
             if self._left > 0:
                 return False
         elapsed = max(time.monotonic() - self._since, 1e-6)
-        told = self._distributed.allgather((self._context.get_stop_requested(), self._wait(elapsed)))
-        self._left = told[0][1]
+        answers = self._distributed.allgather((self._context.get_stop_requested(), self._wait(elapsed)))
+        self._left = answers[0][1]
         self._batches, self._since = 0, time.monotonic()
-        return bool(self._preempt.should_preempt()) or any(stop for stop, _ in told)
+        return bool(self._preempt.should_preempt()) or any(stop for stop, _ in answers)
 
     def _wait(self, elapsed: float) -> int:
         if not self._batches:

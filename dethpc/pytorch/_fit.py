@@ -135,7 +135,8 @@ class _Trainer(abc.ABC):
             targets = self._targets(info)
         except ValueError:  # the lengths of fit() count then
             return []
-        return [type(targets[0])([each.value for each in targets if isinstance(each.value, int)])] if targets else []
+        values = [target.value for target in targets if isinstance(target.value, int)]
+        return [type(targets[0])(values)] if targets else []
 
 
 def _compare(max_length: TrainUnit, searcher: SearcherConfig) -> None:

@@ -104,11 +104,11 @@ def _import(code: pathlib.Path, origin: Dict[str, Any]) -> Type[PyTorchTrial]:
     module, _, name = str(origin["trial_cls_spec"]).partition(":")
     try:
         with import_from_path(code):
-            found: Any = importlib.import_module(module)
+            trial_class: Any = importlib.import_module(module)
     except Exception as error:
         raise ValueError(f"{module} cannot be imported from {code} ({error}): pass trial_class") from error
     for part in name.split("."):
-        found = getattr(found, part, None)
-    if not isinstance(found, type):
+        trial_class = getattr(trial_class, part, None)
+    if not isinstance(trial_class, type):
         raise ValueError(f"{code} has no class {module}:{name}: pass trial_class")
-    return found
+    return trial_class

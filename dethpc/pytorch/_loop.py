@@ -96,10 +96,10 @@ class Loop(abc.ABC):
         self._reports = Reports(context, plan.records_metric, chief=self._chief, on_cluster=self._on_cluster)
         # Publishing goes on beside the training, unless a callback is to be called when it is done.
         checkpoint = self._core.checkpoint
-        told = self._overrides_any("on_checkpoint_upload_end")
-        self._store_path = checkpoint.store_path if told else checkpoint.store_path_async
+        awaited = self._overrides_any("on_checkpoint_upload_end")
+        self._store_path = checkpoint.store_path if awaited else checkpoint.store_path_async
         # Writing does, too, unless one is to be called with the files.
-        self._writes_beside = not told and not self._overrides_any("on_checkpoint_end", "on_checkpoint_write_end")
+        self._writes_beside = not awaited and not self._overrides_any("on_checkpoint_end", "on_checkpoint_write_end")
         for callback in callbacks.values():
             if _overrides(callback, "on_checkpoint_end"):
                 warnings.warn(
@@ -356,12 +356,12 @@ class Loop(abc.ABC):
 
     def _loader(self, build: str, **place: Any) -> Any:
         """The trial's loader, for the slot that ``place`` says; one of the user's own as it is."""
-        made = getattr(self.trial, build)()
-        if isinstance(made, DataLoader):
-            return made.get_data_loader(**place)
+        loader = getattr(self.trial, build)()
+        if isinstance(loader, DataLoader):
+            return loader.get_data_loader(**place)
         if not self._context._data_repro_checks_disabled:
-            raise RuntimeError(_dataset_repro_warning(build, made, self.api.__name__ == "DeepSpeedTrial"))
-        return made
+            raise RuntimeError(_dataset_repro_warning(build, loader, self.api.__name__ == "DeepSpeedTrial"))
+        return loader
 
     def _saved_by_all(self) -> Dict[str, Any]:
         """What a checkpoint holds of any trial."""

@@ -40,12 +40,12 @@ class LRScheduler:
         self._scheduler.step(*args, **kwargs)
 
     def get_last_lr(self) -> List[Any]:
-        found: List[Any] = self._scheduler.get_last_lr()
-        return found
+        rates: List[Any] = self._scheduler.get_last_lr()
+        return rates
 
     def state_dict(self) -> Dict[Any, Any]:
-        found: Dict[Any, Any] = self._scheduler.state_dict()
-        return found
+        state: Dict[Any, Any] = self._scheduler.state_dict()
+        return state
 
     def load_state_dict(self, state_dict: Dict[Any, Any]) -> None:
         self._scheduler.load_state_dict(state_dict)

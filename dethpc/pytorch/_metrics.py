@@ -138,21 +138,21 @@ def reduced(
 ) -> Metrics:
     """A validation's metrics, on all slots. Raises ValueError when the batches of the slots have different metrics."""
     names = list(batches[0]) if batches else []
-    found = reducers(chosen, names) if batches else {}
+    by_name = reducers(chosen, names) if batches else {}
     mine = {
         name: _simple_reduce_metrics(reducer, [one for metrics in batches for one in flat(metrics[name])])
-        for name, reducer in found.items()
+        for name, reducer in by_name.items()
     }
     everybodys = [one for one in distributed.allgather((mine, len(batches))) if one[1]]
     if not everybodys:
         raise RuntimeError("the validation data loader yields no batch")
     if any(set(values) != set(everybodys[0][0]) for values, _ in everybodys):
         raise ValueError("the slots return validation metrics of different names")
-    found = found or reducers(chosen, list(everybodys[0][0]))
+    by_name = by_name or reducers(chosen, list(everybodys[0][0]))
     counts = [count for _, count in everybodys]
     return {
         name: as_numpy(_simple_reduce_metrics(reducer, [values[name] for values, _ in everybodys], counts))
-        for name, reducer in found.items()
+        for name, reducer in by_name.items()
     }
 
 

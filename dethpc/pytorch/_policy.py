@@ -35,8 +35,8 @@ class CheckpointPolicy:
         if problem := without_metric(name, "metric", metrics):
             raise MetricMissing(problem)
         now = float(metrics[name])
-        known = self._best_of_experiment()
-        before = self._best if known is None else known
+        reported = self._best_of_experiment()
+        before = self._best if reported is None else reported
         better = before is None or (now < before if self._smaller_is_better else now > before)
         if better:
             self._best = now

@@ -103,14 +103,14 @@ class _WrappedReducer:
 
     def cross_slot_reduce(self, per_slot_metrics: List[Any]) -> Dict[str, Any]:
         """The metrics by their names. Raises AssertionError when they do not fit the name."""
-        found = self._call("cross_slot_reduce", per_slot_metrics)
+        metrics = self._call("cross_slot_reduce", per_slot_metrics)
         if self.name is None:
-            if not isinstance(found, dict):
-                raise AssertionError(f"{self} has no name, so it must return a dict, not a {type(found).__name__}")
-            return found
-        if isinstance(found, dict):
+            if not isinstance(metrics, dict):
+                raise AssertionError(f"{self} has no name, so it must return a dict, not a {type(metrics).__name__}")
+            return metrics
+        if isinstance(metrics, dict):
             raise AssertionError(f"{self} has a name and returned a dict: leave the name out for several metrics")
-        return {self.name: found}
+        return {self.name: metrics}
 
     def _call(self, method: str, *arguments: Any) -> Any:
         try:
@@ -181,7 +181,7 @@ class _PyTorchReducerContext:
 
     def reduce_metrics(self, for_training: bool) -> Dict[str, Any]:
         """All slots call this together, and all get the metrics."""
-        wanted = [w for w in self._wrapped_reducers if (w.for_training if for_training else w.for_validation)]
-        if not wanted:
+        wrapped = [w for w in self._wrapped_reducers if (w.for_training if for_training else w.for_validation)]
+        if not wrapped:
             return {}
-        return self.run_cross_slot_reduction(wanted, self._allgather_fn([w.per_slot_reduce() for w in wanted]))
+        return self.run_cross_slot_reduction(wrapped, self._allgather_fn([w.per_slot_reduce() for w in wrapped]))

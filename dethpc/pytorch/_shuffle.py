@@ -18,11 +18,11 @@ class RandomState:
     def __init__(self, seed: int) -> None:
         if not 0 <= seed < 1 << 32:
             raise ValueError(f"the seed of a shuffle is a whole number from 0 to 2**32 - 1, not {seed}")
-        words = [int(seed)]
+        state = [int(seed)]
         for n in range(1, _WORDS):  # how the generator's authors seed it from one number
-            words.append((1812433253 * (words[-1] ^ (words[-1] >> 30)) + n) & 0xFFFFFFFF)
+            state.append((1812433253 * (state[-1] ^ (state[-1] >> 30)) + n) & 0xFFFFFFFF)
         self._generator = random.Random()
-        self._generator.setstate((3, (*words, _WORDS), None))
+        self._generator.setstate((3, (*state, _WORDS), None))
 
     def shuffle(self, items: List[Any]) -> None:
         for last in range(len(items) - 1, 0, -1):

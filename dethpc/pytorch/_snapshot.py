@@ -36,13 +36,13 @@ class Snapshot:
         """The same state with every tensor copied, the containers new, and all else copied by ``copy.deepcopy``. Tensors that share
         their memory, as tied weights do, share that of the copy."""
         try:
-            taken = self._copy(state)
+            snapshot = self._copy(state)
             self._move()
             for device in {key[0] for key in self._copies if key[0].type == "cuda"}:  # a model may lie on several
                 torch.cuda.current_stream(device).synchronize()
         finally:
             self._buffers, self._used, self._copies, self._moves = self._used, {}, {}, []
-        return taken
+        return snapshot
 
     def has_room(self, state: Any) -> bool:
         """Whether a copy takes at most half of the memory that is left to this process; one that has been taken already counts."""
@@ -53,22 +53,22 @@ class Snapshot:
         if isinstance(value, torch.Tensor):
             return self._copy_tensor(value)
         if type(value) in (list, tuple):
-            return type(value)(self._copy(each) for each in value)
+            return type(value)(self._copy(item) for item in value)
         if isinstance(value, dict):
-            found = copy.copy(value)  # of its own class, with its attributes: modules keep their versions there
-            for key, each in value.items():
-                found[key] = self._copy(each)
-            return found
+            mapping = copy.copy(value)  # of its own class, with its attributes: modules keep their versions there
+            for key, item in value.items():
+                mapping[key] = self._copy(item)
+            return mapping
         return copy.deepcopy(value)
 
     def _copy_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         tensor = tensor.detach()
         if hasattr(tensor, "__tensor_flatten__"):  # made of others, as a DTensor is of what this worker has
             names, about = tensor.__tensor_flatten__()
-            found = {name: getattr(tensor, name) for name in names}  # a DTensor's mesh, too
-            parts = {name: self._copy_tensor(p) if isinstance(p, torch.Tensor) else p for name, p in found.items()}
-            made: torch.Tensor = type(tensor).__tensor_unflatten__(parts, about, tensor.size(), tensor.stride())
-            return made
+            attributes = {name: getattr(tensor, name) for name in names}  # a DTensor's mesh, too
+            parts = {name: self._copy_tensor(p) if isinstance(p, torch.Tensor) else p for name, p in attributes.items()}
+            wrapped: torch.Tensor = type(tensor).__tensor_unflatten__(parts, about, tensor.size(), tensor.stride())
+            return wrapped
         if tensor.is_meta:
             return tensor  # it has no values
         odd = tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested
@@ -141,15 +141,15 @@ def _bytes(value: Any) -> int:
 
 def _memory_left(root: pathlib.Path = pathlib.Path("/")) -> float:
     """Of the machine and of the control groups that this process is in, in bytes."""
-    left = [float("inf")]
+    limits = [float("inf")]
     with contextlib.suppress(OSError, ValueError):
-        left.append(_number(root / "proc/meminfo", "MemAvailable:") * 1024.0)
+        limits.append(_number(root / "proc/meminfo", "MemAvailable:") * 1024.0)
     for group, limit, used, files in _groups(root):
         with contextlib.suppress(OSError, ValueError):  # "max" is no limit
             # Pages of files that nobody has used for a while make room by themselves.
-            taken = int((group / used).read_text()) - _number(group / "memory.stat", files)
-            left.append(float(int((group / limit).read_text()) - taken))
-    return min(left)
+            usage = int((group / used).read_text()) - _number(group / "memory.stat", files)
+            limits.append(float(int((group / limit).read_text()) - usage))
+    return min(limits)
 
 
 def _groups(root: pathlib.Path) -> Iterator[Tuple[pathlib.Path, str, str, str]]:
@@ -172,7 +172,7 @@ def _groups(root: pathlib.Path) -> Iterator[Tuple[pathlib.Path, str, str, str]]:
 def _number(file: pathlib.Path, name: str) -> int:
     """Of a file with a name and a number on each line. Raises ValueError, OSError."""
     for line in file.read_text().splitlines():
-        words = line.split()
-        if words and words[0] == name:
-            return int(words[1])
+        fields = line.split()
+        if fields and fields[0] == name:
+            return int(fields[1])
     raise ValueError(name)

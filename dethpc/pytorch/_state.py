@@ -62,19 +62,19 @@ class _TrialState:
         if not (path / TRIAL_STATE).exists():
             return None
         with (path / TRIAL_STATE).open("rb") as file:
-            found = pickle.load(file)  # nosec B301  # the trial's own checkpoint
-        if found.get("trial_id") != trial_id:
+            fields = pickle.load(file)  # nosec B301  # the trial's own checkpoint
+        if fields.get("trial_id") != trial_id:
             return None
         state = cls()
-        vars(state).update({name: value for name, value in found.items() if name in vars(state)})
+        vars(state).update({name: value for name, value in fields.items() if name in vars(state)})
         return state
 
 
 def read_checkpoint(path: pathlib.Path, **options: Any) -> Dict[str, Any]:
     """The content of ``state_dict.pth``. It is pickled, with the states of callbacks and generators in it: load only your own."""
-    wanted = {"map_location": "cpu", "weights_only": False, **options}
-    found: Dict[str, Any] = torch.load(path / STATE_DICT, **wanted)  # nosec B614  # said above
-    return found
+    arguments = {"map_location": "cpu", "weights_only": False, **options}
+    checkpoint: Dict[str, Any] = torch.load(path / STATE_DICT, **arguments)  # nosec B614  # said above
+    return checkpoint
 
 
 # --- models ------------------------------------------------------------------------------------------------------------------
@@ -83,8 +83,8 @@ def read_checkpoint(path: pathlib.Path, **options: Any) -> Dict[str, Any]:
 def model_state(model: torch.nn.Module) -> Dict[str, Any]:
     """Without the prefix that DistributedDataParallel adds: a checkpoint fits any number of slots."""
     inner = model.module if isinstance(model, torch.nn.parallel.DistributedDataParallel) else model
-    found: Dict[str, Any] = inner.state_dict()
-    return found
+    state: Dict[str, Any] = inner.state_dict()
+    return state
 
 
 def load_model(model: torch.nn.Module, state: Dict[str, Any]) -> None:
@@ -120,9 +120,9 @@ def load_gradients(path: pathlib.Path, distributed: DistributedContext, models: 
 
 def generators_of(checkpoint: Dict[str, Any], rank: int, size: int) -> Optional[Dict[str, Any]]:
     """This worker's own when there are as many workers as there were, else the chief's."""
-    each: List[Dict[str, Any]] = checkpoint.get("rng_states") or []
-    found: Optional[Dict[str, Any]] = each[rank] if len(each) == size else checkpoint.get("rng_state")
-    return found
+    states: List[Dict[str, Any]] = checkpoint.get("rng_states") or []
+    state: Optional[Dict[str, Any]] = states[rank] if len(states) == size else checkpoint.get("rng_state")
+    return state
 
 
 # --- the training code -------------------------------------------------------------------------------------------------------

@@ -163,8 +163,8 @@ class _PyTorchTrialController(Loop):
         """The chief's. Where there is room for a copy of the state, the training waits for nothing else."""
         self._core.checkpoint.wait()  # it may still be writing the last copy
         if self._writes_beside and self._snapshot.has_room(checkpoint):
-            taken, state = self._snapshot.take(checkpoint), copy.copy(self.state)
-            return self._core.checkpoint.store_async(lambda path: self._save(path, taken, state), metadata)
+            snapshot, state = self._snapshot.take(checkpoint), copy.copy(self.state)
+            return self._core.checkpoint.store_async(lambda path: self._save(path, snapshot, state), metadata)
         with self._store_path(metadata) as (path, uuid):
             self._save(path, checkpoint, self.state)
         return uuid
@@ -218,12 +218,12 @@ class _PyTorchTrialController(Loop):
             _state.restore_generators(generators)
 
 
-def _all(checkpoint: Dict[str, Any], name: str, wanted: List[Any]) -> List[Any]:
+def _all(checkpoint: Dict[str, Any], name: str, wrapped: List[Any]) -> List[Any]:
     """Raises ValueError when the checkpoint is of fewer models, optimizers or schedulers. Of more the first ones are taken."""
-    found: List[Any] = checkpoint[name]
-    words = f"the checkpoint has {len(found)} in {name}, and the trial has wrapped {len(wanted)}"
-    if len(found) < len(wanted):
-        raise ValueError(words)
-    if len(found) > len(wanted):
-        logger.warning("%s: the first are loaded", words)
-    return found
+    states: List[Any] = checkpoint[name]
+    message = f"the checkpoint has {len(states)} in {name}, and the trial has wrapped {len(wrapped)}"
+    if len(states) < len(wrapped):
+        raise ValueError(message)
+    if len(states) > len(wrapped):
+        logger.warning("%s: the first are loaded", message)
+    return states

@@ -104,8 +104,8 @@ class _TrialContext(TrialContext, _PyTorchReducerContext, metaclass=abc.ABCMeta)
 
     def get_data_config(self) -> Dict[str, Any]:
         """The configuration's ``data`` section."""
-        found: Dict[str, Any] = self.get_experiment_config().get("data") or {}
-        return found
+        section: Dict[str, Any] = self.get_experiment_config().get("data") or {}
+        return section
 
     def get_experiment_id(self) -> int:
         """Raises RuntimeError outside the cluster, where there is none; so does ``get_trial_id``."""
@@ -115,10 +115,10 @@ class _TrialContext(TrialContext, _PyTorchReducerContext, metaclass=abc.ABCMeta)
         return self._id("_trial_id")
 
     def _id(self, name: str) -> int:
-        found = getattr(self._core.train, name, None)
-        if found is None:
+        value = getattr(self._core.train, name, None)
+        if value is None:
             raise RuntimeError("experiment and trial have ids on the cluster alone: see det.get_cluster_info()")
-        return int(found)
+        return int(value)
 
     def get_trial_seed(self) -> int:
         """Raises NotTraining outside the cluster, where there is none."""
@@ -220,18 +220,17 @@ class _TrialContext(TrialContext, _PyTorchReducerContext, metaclass=abc.ABCMeta)
 
 def batch_sizes(hparams: Dict[str, Any], slots: int) -> Tuple[Optional[int], Optional[int]]:
     """(per slot, over all slots) from the hyperparameter ``global_batch_size``; (None, None) without it. Raises InvalidTrial."""
-    wanted = hparams.get("global_batch_size")
-    if not wanted:
+    batch_size = hparams.get("global_batch_size")
+    if not batch_size:
         return None, None
     slots = max(slots, 1)
-    if not isinstance(wanted, int):
-        raise InvalidTrial(f"the hyperparameter global_batch_size is a whole number, not {wanted!r}")
-    if wanted < slots:
+    if not isinstance(batch_size, int):
+        raise InvalidTrial(f"the hyperparameter global_batch_size is a whole number, not {batch_size!r}")
+    if batch_size < slots:
         raise InvalidTrial(
-            f"the hyperparameter global_batch_size is {wanted}: {slots} slots need at least one record each"
+            f"the hyperparameter global_batch_size is {batch_size}: {slots} slots need at least one record each"
         )
-    if wanted % slots:
-        logger.warning(
-            "global_batch_size is %d instead of %d, to divide by %d slots", wanted // slots * slots, wanted, slots
-        )
-    return wanted // slots, wanted // slots * slots
+    rounded = batch_size // slots * slots
+    if rounded != batch_size:
+        logger.warning("global_batch_size is %d instead of %d, to divide by %d slots", rounded, batch_size, slots)
+    return batch_size // slots, rounded

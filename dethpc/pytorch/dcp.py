@@ -81,8 +81,8 @@ def load(core_context: core.Context, storage_id: str, state: State) -> None:
         if not (path / _METADATA).is_file():
             raise ValueError(f"checkpoint {storage_id} is none of torch.distributed.checkpoint: it has no {_METADATA}")
         content = torch_dcp.FileSystemReader(path).read_metadata()
-    wanted = _files_for(state, content) | {_METADATA}
-    with checkpoint.restore_path(storage_id, selector=wanted.__contains__) as path, _plain_words():
+    files = _files_for(state, content) | {_METADATA}
+    with checkpoint.restore_path(storage_id, selector=files.__contains__) as path, _plain_words():
         torch_dcp.load(state, storage_reader=torch_dcp.FileSystemReader(path), **_alone())
 
 
@@ -134,11 +134,11 @@ def _alone() -> Dict[str, Any]:
 def _several(core_context: core.Context) -> bool:
     """Whether several workers save together. Raises ValueError where those of PyTorch are not those of the core context."""
     size = core_context.distributed.size
-    found = dist.get_world_size() if dist.is_initialized() else 1
-    if found != size:
+    world_size = dist.get_world_size() if dist.is_initialized() else 1
+    if world_size != size:
         raise ValueError(
-            f"the core context has {size} workers, and torch.distributed {found}: initialize its process group first, and make the "
-            "core context with distributed=DistributedContext.from_torch_distributed()"
+            f"the core context has {size} workers, and torch.distributed {world_size}: initialize its process group first, and "
+            "make the core context with distributed=DistributedContext.from_torch_distributed()"
         )
     return size > 1
 

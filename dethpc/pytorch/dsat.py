@@ -40,16 +40,16 @@ def get_hf_args_with_overwrites(args: List[str], hparams: Dict[str, Any]) -> Lis
         return list(args)
     if "--deepspeed" not in args[:-1]:
         raise ValueError(f"the hyperparameter {OVERWRITES} needs --deepspeed FILE among the arguments of the script")
-    found = list(args)
-    at = found.index("--deepspeed") + 1
-    config = overwrite_deepspeed_config(found[at], over)
+    arguments = list(args)
+    at = arguments.index("--deepspeed") + 1
+    config = overwrite_deepspeed_config(arguments[at], over)
     with tempfile.NamedTemporaryFile("w", prefix="ds_config_", suffix=".json", delete=False) as file:
         json.dump(config, file)
-    found[at] = file.name
+    arguments[at] = file.name
     for option, name in _SIZES.items():
-        if option in found[:-1] and isinstance(config.get(name), int):
-            found[found.index(option) + 1] = str(config[name])
-    return found
+        if option in arguments[:-1] and isinstance(config.get(name), int):
+            arguments[arguments.index(option) + 1] = str(config[name])
+    return arguments
 
 
 _SIZES = {

@@ -38,9 +38,9 @@ def get_rank_aware_path(path: pathlib.Path, rank: int) -> pathlib.Path:
     Any other file keeps its own."""
     ending = get_pytorch_profiler_file_extension(path)
     if ending is not None:
-        found = pytorch_profiler_file_pattern.fullmatch(path.name)
-        assert found is not None
-        return path.with_name(f"{found[1]}#{rank}{found[2] or ''}{ending}")
+        match = pytorch_profiler_file_pattern.fullmatch(path.name)
+        assert match is not None
+        return path.with_name(f"{match[1]}#{rank}{match[2] or ''}{ending}")
     for ending in profiler_file_extensions:
         if path.name.endswith(ending):
             return path.with_name(f"{path.name[: -len(ending)]}#{rank}{ending}")

@@ -92,9 +92,9 @@ class DetCallback(transformers.TrainerCallback):
         self.core_context.checkpoint.download(latest, args.output_dir)
         # A directory that outlives the job may hold later checkpoints, of steps that no longer count.
         metadata = json.loads((pathlib.Path(args.output_dir) / "metadata.json").read_text())
-        found = os.path.join(args.output_dir, f"checkpoint-{metadata['steps_completed']}")
+        folder = os.path.join(args.output_dir, f"checkpoint-{metadata['steps_completed']}")
         args.resume_from_checkpoint = (
-            found if os.path.isdir(found) else trainer_utils.get_last_checkpoint(args.output_dir)
+            folder if os.path.isdir(folder) else trainer_utils.get_last_checkpoint(args.output_dir)
         )
         logger.info("going on from checkpoint %s, in %s", latest, args.resume_from_checkpoint)
 
@@ -222,8 +222,8 @@ class DetCallback(transformers.TrainerCallback):
         checkpoint.wait()
         distributed.allgather(None)  # a worker gets here when it has saved its own part; the others may not have
         if distributed.local_rank == 0:
-            kept = self._keep(pathlib.Path(args.output_dir), (folder, "runs"), state.best_model_checkpoint)
-            checkpoint.upload_async(kept, metadata, shard=True)
+            files = self._keep(pathlib.Path(args.output_dir), (folder, "runs"), state.best_model_checkpoint)
+            checkpoint.upload_async(files, metadata, shard=True)
         else:  # has written into the same directory
             checkpoint.upload_async(None, metadata, shard=True)
 

@@ -45,15 +45,15 @@ class Reports:
     def _send(self, group: str) -> None:
         step, values = self._gathered.pop(group)
         before, sent = self._sent.get(group, (step, {}))
-        known = sent if before == step else {}
+        earlier = sent if before == step else {}
         new = {
             name: value
             for name, value in values.items()
-            if name not in known or (self.training and repr(known[name]) != repr(value))
+            if name not in earlier or (self.training and repr(earlier[name]) != repr(value))
         }
         if not new.keys() - {"batches", "epochs"}:
             return
-        merged = {**known, **values}
+        merged = {**earlier, **values}
         if group == "validation" and self._searcher is not None and self.training:
             check_metrics(self._searcher, merged)
         self._sent[group] = step, merged

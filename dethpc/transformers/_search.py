@@ -19,20 +19,20 @@ def check_length(searcher: SearcherConfig, args: transformers.TrainingArguments)
         unit, length, argument = "epochs", float(args.num_train_epochs), "--num_train_epochs"
     field, configured = "max_length", searcher.max_length
     theirs: Optional[str]
-    wanted: Optional[int]
+    target: Optional[int]
     if configured is not None and configured.unit is not None:
-        wanted, theirs = configured
+        target, theirs = configured
     elif configured is not None:
         raise ValueError(
             f"searcher.max_length is {configured.number}, without a unit: leave it out, and say the length by {argument} alone"
         )
     else:
-        field, theirs, wanted = "max_time", searcher.time_metric, searcher.max_time
-        if theirs not in ("batches", "epochs") or wanted is None:
+        field, theirs, target = "max_time", searcher.time_metric, searcher.max_time
+        if theirs not in ("batches", "epochs") or target is None:
             return  # a length in a metric of the user's own
-    if (theirs, float(wanted)) != (unit, length):
+    if (theirs, float(target)) != (unit, length):
         raise ValueError(
-            f"the Trainer trains {length:g} {unit} ({argument}), and searcher.{field} says {wanted} {theirs}: make them the same"
+            f"the Trainer trains {length:g} {unit} ({argument}), and searcher.{field} says {target} {theirs}: make them the same"
             + (", or leave searcher.max_length out" if field == "max_length" else "")
         )
 

@@ -39,20 +39,20 @@ def get_ds_config_from_hparams(
 
 def _read(config: Union[str, Dict[str, Any]], directory: pathlib.Path) -> Dict[str, Any]:
     if isinstance(config, str):
-        found: Dict[str, Any] = json.loads((directory / config).read_text(), object_pairs_hook=_once)
-        return found
+        content: Dict[str, Any] = json.loads((directory / config).read_text(), object_pairs_hook=_once)
+        return content
     if not isinstance(config, dict):
         raise TypeError(f"a DeepSpeed configuration is a dict or the path of a file, not a {type(config).__name__}")
     return copy.deepcopy(config)
 
 
 def _once(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         names = [name for name, _ in pairs]
         twice = sorted({name for name in names if names.count(name) > 1})
         raise ValueError(f"the DeepSpeed configuration has more than one {', '.join(twice)}")
-    return found
+    return members
 
 
 def _merged(base: Dict[str, Any], over: Dict[str, Any]) -> Dict[str, Any]:

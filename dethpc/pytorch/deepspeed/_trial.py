@@ -83,10 +83,10 @@ class DeepSpeedTrial(_Trial):
         """Load what ``save`` has written. Every worker calls it. Raises AssertionError when an engine finds nothing there."""
         for n, engine in enumerate(context.models):
             try:
-                found, _ = engine.load_checkpoint(str(load_path), tag=f"model{n}")
+                directory, _ = engine.load_checkpoint(str(load_path), tag=f"model{n}")
             except AssertionError as error:  # DeepSpeed's often say nothing
                 raise AssertionError(f"the checkpoint has nothing that fits engine {n} {error}".rstrip()) from error
-            if found is None:
+            if directory is None:
                 raise AssertionError(f"the checkpoint has nothing that fits engine {n}")
 
     @classmethod
@@ -154,22 +154,22 @@ class DeepSpeedTrialController(Loop):
         """How many micro-batches this worker has had."""
         if path is None or not self.state.batches_trained:
             return 0
-        known = self._read(path)
-        if "micro_batches" in known and known["replicas"] == self._context._mpu.data_parallel_world_size:
-            return int(known["micro_batches"])
+        content = self._read(path)
+        if "micro_batches" in content and content["replicas"] == self._context._mpu.data_parallel_world_size:
+            return int(content["micro_batches"])
         return self.state.batches_trained * self._micro_batches
 
     def _shortest(self, lengths: Any, what: str) -> int:
         """All workers are in step, so the shortest loader counts."""
-        known = [length for length in lengths if length is not None]
-        if not known:
+        finite = [length for length in lengths if length is not None]
+        if not finite:
             if what == "training" and self._plan.records_per_epoch:
                 per_batch = int(self._context.models[0].train_batch_size())
                 return self._plan.records_per_epoch // per_batch * self._micro_batches
             raise ValueError(f"the {what} data loader has no length, so it is not known when an epoch ends")
-        if min(known) < max(known) and self._chief:
-            logger.info("the %s data loaders of the slots differ in length: %d batches count", what, min(known))
-        return int(min(known))
+        if min(finite) < max(finite) and self._chief:
+            logger.info("the %s data loaders of the slots differ in length: %d batches count", what, min(finite))
+        return int(min(finite))
 
     def _close(self) -> None:
         self._batches = None  # ends loader workers, as of any trial
@@ -261,8 +261,8 @@ class DeepSpeedTrialController(Loop):
         for rank in (self._distributed.rank, 0):
             if (path / _state_file(rank)).exists():
                 file = path / _state_file(rank)  # of the trial's own checkpoint
-                found: Dict[str, Any] = torch.load(file, map_location="cpu", weights_only=False)  # nosec B614
-                return found
+                content: Dict[str, Any] = torch.load(file, map_location="cpu", weights_only=False)  # nosec B614
+                return content
         raise ValueError("the checkpoint is not one of a DeepSpeedTrial: it has no det_state_dict_rank0.pth")
 
 
