@@ -1,4 +1,4 @@
-"""Run the workers of one node until all have ended; the first that fails takes the others with it.
+"""Runs the workers of one node until all have ended; the first failure ends the others.
 
 Workers may be children of this process or, under torchrun or mpirun, further down: ``wrap_rank`` tells how each ended through
 a socket named in the environment. So the code that counts is the failed worker's own, and nobody waits for the minutes that

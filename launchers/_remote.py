@@ -1,4 +1,4 @@
-"""Start a command on another node of the attempt without ssh.
+"""Starts a command on another node of the attempt without ssh.
 
 ``python3 -m dethpc.launch._remote NAME... -- NAME COMMAND...`` stands in for ``ssh NAME COMMAND...``. The launcher of every node
 but the chief keeps a connection to the chief's (``serve``); the chief's relays the command there (``Relay``).

@@ -1,4 +1,4 @@
-"""How launchers take TERM: one that asks for a checkpoint ends neither them nor what stands between them and the workers.
+"""TERM in launchers: one that asks for a checkpoint ends neither them nor the programs between them and the workers.
 
 Some schedulers send it to every process of a job. The workers have its default disposition, as without a launcher; a training that
 uses the Core API protects itself.

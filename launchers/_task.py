@@ -1,4 +1,4 @@
-"""What every launcher asks of its command line and of the task that it runs in."""
+"""Command line of launchers, and the task that they run in."""
 
 from __future__ import annotations
 

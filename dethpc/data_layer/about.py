@@ -1,4 +1,4 @@
-"""What is written beside a cached dataset, here and in a bucket: of what it is, how many records, and checksums.
+"""Description of a cached dataset, stored beside it on the node and in the bucket: its key, number of records, checksums.
 
 ``about.json``: ``{"format": 1, "dataset_id", "version", "made": id of this making, "records", "size": bytes of data.mdb, "crc32":
 [one per block of 64 MiB, 8 hexadecimal digits], "sha256": of all this}``. It is written last, so what has one is whole.

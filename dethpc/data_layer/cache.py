@@ -1,4 +1,4 @@
-"""Where a dataset comes from: the node's folder, else the bucket, else the training code, which makes it."""
+"""``Cache`` provides a dataset: from the node's folder, else from the bucket, else built by the training code."""
 
 from __future__ import annotations
 

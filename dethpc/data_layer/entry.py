@@ -1,4 +1,4 @@
-"""One cached dataset in the node's folder, and who uses it. ::
+"""One cached dataset in the node's folder, and the locks of its users. ::
 
 <folder>/<key>/lock                      held by whoever builds, fetches, removes or sends it
 <folder>/<key>/building-*/               what is being built; left over where nobody holds the lock

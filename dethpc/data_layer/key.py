@@ -1,4 +1,4 @@
-"""What names a cached dataset: the id and version that training code gives it."""
+"""Key of a cached dataset: the id and version that training code gives it."""
 
 from __future__ import annotations
 

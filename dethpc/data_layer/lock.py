@@ -1,4 +1,4 @@
-"""Locks between processes of a node: the kernel lets go of them when the process that holds one ends, however it ends."""
+"""Locks between processes of a node, which the kernel releases when their holder ends, however it ends."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""In which order an epoch goes through the records. It follows from the trial's seed and the number of the epoch, and from nothing
-else: a run that goes on in the middle of an epoch, and every worker, finds the same."""
+"""Order of the records in an epoch. It depends on the trial's seed and the number of the epoch alone, so that a resumed run and
+every worker compute the same."""
 
 from __future__ import annotations
 

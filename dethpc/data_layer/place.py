@@ -1,4 +1,4 @@
-"""Where datasets are cached: a folder of the node and, for ``s3`` and ``gcs``, a folder in a bucket, by the ``data_layer`` section.
+"""Locations of cached datasets: a folder of the node and, for ``s3`` and ``gcs``, a folder in a bucket.
 
 The folder is one user's own (0700), below the one that the section names: what is in it is unpickled.
 """

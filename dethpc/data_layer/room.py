@@ -1,4 +1,4 @@
-"""How much the node's folder holds: within its bound, by removing what was used longest ago and is not being read."""
+"""Size limit of the node's folder: datasets that are not being read are removed, least recently used first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python3 -m dethpc.exec RUN_DIR``, and what else the batch script asks of it."""
+"""``python3 -m dethpc.exec RUN_DIR``, and the other commands that the batch script calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the nodes of an attempt know of each other, and the rendezvous of a single one, for which that of several is not loaded."""
+"""Members of an attempt as its nodes see each other, and the rendezvous of a single node, which loads no code for several."""
 
 from __future__ import annotations
 

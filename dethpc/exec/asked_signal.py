@@ -1,4 +1,4 @@
-"""Send the signal that the user's ``--signal`` asks for, at its time, to the processes that sbatch would send it to."""
+"""Sends the signal of the user's ``--signal`` when it is due, to the processes that sbatch would send it to."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Rings when the training of an attempt has begun, and when the attempt has ended.
+"""Notifies the master when the training of an attempt has begun, and when the attempt has ended.
 
-Nothing depends on it: a master that does not hear it finds out a little later. So it delays nobody, and rings once.
+A lost notification does no harm: the master then finds out at its next poll. So it delays nothing and is sent once.
 """
 
 from __future__ import annotations

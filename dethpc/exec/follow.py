@@ -1,4 +1,4 @@
-"""What a job does after its run: the master may hand it another one, so that short trials share an allocation."""
+"""Further runs in the same job: when its run has ended the master may hand it another, so that short trials share an allocation."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""``python3 -m dethpc.exec.harness module:Class``: train a trial class by the experiment's configuration.
+"""``python3 -m dethpc.exec.harness module:Class``: trains a trial class by the experiment's configuration.
 
-What the launchers' ``--trial`` and entrypoints of the form ``module:Class`` run, in each worker.
+Each worker runs it, for the launchers' ``--trial`` and for entrypoints of the form ``module:Class``.
 """
 
 from __future__ import annotations

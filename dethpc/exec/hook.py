@@ -1,4 +1,4 @@
-"""``startup-hook.sh`` of the context: whatever the user wants done on each node before training."""
+"""Runs ``startup-hook.sh`` of the context on each node before training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes that descend from this one: find them, signal them, reap them, leave none behind."""
+"""Descendants of this process: lists, signals and reaps them, so that none outlives it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nodes of an attempt meet, learn of each other, and stay together until the end.
+"""Rendezvous of the nodes of an attempt, and the connections between them until its end.
 
 Node 0 listens on the first free of a few ports that every node can work out; the others try these in turn. Nothing
 else is needed: no master, no polling of files. The connections are kept. A node that fails tells node 0, node 0 tells

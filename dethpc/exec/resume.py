@@ -1,4 +1,4 @@
-"""Where an attempt goes on: the last checkpoint that earlier attempts of its run left, else what the master knew."""
+"""The checkpoint that an attempt resumes from: the last one of earlier attempts of its run, else the one that the master named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a shell leaves to the entrypoint when it has sourced ``startup-hook.sh``: environment, working directory, umask, limits.
+"""State of the shell that has sourced ``startup-hook.sh``, for the entrypoint: environment, working directory, umask, limits.
 
 As in Determined, whose entrypoint script sources the hook under ``set -e`` and then becomes the entrypoint. Here the nodes meet in
 between, and more than one process may follow, so that the shell writes down its state and ends. The files lie in a folder of the

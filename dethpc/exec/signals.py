@@ -1,4 +1,4 @@
-"""The signals of the scheduler that this process receives become ``stop.json``.
+"""Turns the scheduler's signals to this process into ``stop.json``.
 
 TERM says that the slots will be taken (preemption, or a cancel), USR1 that the time limit is near, INT that somebody
 pressed the key; a second INT means at once.

@@ -1,4 +1,4 @@
-"""What Slurm says on the node of a job, asked when it is needed for the first time."""
+"""Slurm's answers on the node of a job, requested when first needed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Watch over one process of the user's until nothing of it is left.
+"""Supervises one process of the user's until it and all its descendants have ended.
 
-One loop without threads: the process's output, the scheduler's signals, the other nodes, and the files by which the
-master kills all wake it.
+One loop without threads, woken by the process's output, the scheduler's signals, the other nodes, and the files by which the
+master kills.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What user code prints, line by line into this node's log.
+"""Writes the output of user code to this node's log, line by line.
 
 A carriage return ends a line like a newline does, so that a progress bar is seen while it moves. A disk that is full
 never stops the training: lines are then left out, writing is tried again, and the log says how many are missing.

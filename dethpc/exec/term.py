@@ -1,4 +1,4 @@
-"""Pass TERM on to user code that waits for it, where Slurm signals this process alone."""
+"""Passes TERM on to user code that waits for it, where Slurm signals this process alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unpack the context into a directory of this node's own, trusting nothing in the archive.
+"""Unpacks the context into a directory of this node, and trusts nothing in the archive.
 
 The rules are those of tarfile's "data" filter, which older Pythons lack: nothing lands or points outside the
 directory, no devices, no owners, no special mode bits. The total is bounded besides.

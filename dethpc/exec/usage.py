@@ -1,4 +1,4 @@
-"""Measure what this node's part of an attempt uses: CPU time, memory and GPUs, of what the scheduler gave.
+"""Measures how much this node's part of an attempt uses of its allocated CPU time, memory and GPUs.
 
 CPU time is the kernel's account of the processes that have ended, and of those that live. Memory is looked at every few seconds, as
 Slurm's own accounting does it: what all processes hold for themselves, and the shared memory of the one that has most.

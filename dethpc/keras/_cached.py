@@ -1,4 +1,4 @@
-"""Datasets from the data layer, as ``model.fit()`` takes them."""
+"""Datasets of the data layer in the form that ``model.fit()`` takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other ModelCheckpoints of a Trainer have kept: it goes with each checkpoint, and is there again in the next job."""
+"""Files of a Trainer's other ModelCheckpoints: stored with each checkpoint, and restored in the next job."""
 
 from __future__ import annotations
 

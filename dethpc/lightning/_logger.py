@@ -1,4 +1,4 @@
-"""What Lightning logs, as reports of the trial."""
+"""Logger that turns Lightning's logged values into reports of the trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Trainer would write to a file, caught before it is written: the training waits for a copy in memory alone."""
+"""Intercepts the file that a Trainer would write, so that the training waits only for a copy in memory."""
 
 from __future__ import annotations
 

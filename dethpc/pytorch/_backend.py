@@ -1,4 +1,4 @@
-"""How the workers exchange gradients: PyTorch's own way, or Horovod's when its launcher started them."""
+"""Exchange of gradients between workers: PyTorch's own, or Horovod's when its launcher started them."""
 
 from __future__ import annotations
 

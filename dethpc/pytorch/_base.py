@@ -1,4 +1,4 @@
-"""What trial classes of all kinds have."""
+"""Base class of all trial classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Datasets from the data layer, as PyTorch has them."""
+"""Datasets of the data layer as PyTorch datasets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trial of PyTorch's gets to work with."""
+"""The context of a PyTorchTrial."""
 
 from __future__ import annotations
 

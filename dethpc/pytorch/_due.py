@@ -1,4 +1,4 @@
-"""When something is due between batches, and when the workers stop."""
+"""Decides when something is due between batches, and when the workers stop."""
 
 from __future__ import annotations
 

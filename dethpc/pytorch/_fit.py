@@ -1,4 +1,4 @@
-"""What trainers of all kinds do: from what ``fit()`` is asked, and the configuration says, to a plan; and the setting for it."""
+"""Shared by all trainers: makes a plan of the arguments of ``fit()`` and the configuration, and the setting for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what each batch gives, on each slot, to what is reported."""
+"""Reduces the metrics of batches and slots to the reported ones."""
 
 from __future__ import annotations
 

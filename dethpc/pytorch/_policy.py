@@ -1,4 +1,4 @@
-"""Which validations are followed by a checkpoint."""
+"""The checkpoint policy: which validations are followed by a checkpoint."""
 
 from __future__ import annotations
 

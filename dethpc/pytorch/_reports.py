@@ -1,4 +1,4 @@
-"""What the training loop tells the master and TensorBoard."""
+"""Reports of the training loop to the master and TensorBoard."""
 
 from __future__ import annotations
 

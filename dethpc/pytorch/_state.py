@@ -1,4 +1,4 @@
-"""What a checkpoint holds besides models: where the training stands, random generators, the training code.
+"""State in a checkpoint besides the models: progress of the training, random generators, the training code.
 
 ::
 

@@ -1,4 +1,4 @@
-"""PyTorchTrial, and how the loop trains one."""
+"""PyTorchTrial, and its training loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the contexts of all kinds of trials share."""
+"""Base class of the contexts of all trials."""
 
 from __future__ import annotations
 

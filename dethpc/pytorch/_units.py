@@ -1,4 +1,4 @@
-"""How long, and how often: in batches or in epochs."""
+"""Units of training lengths and periods: batches and epochs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which trials are folded, and what their files are called: ``runs/7.12.3.zip`` holds what runs 7.12.1 to 7.12.3 have left.
+"""Names of folded trials' archives, and which trials are folded: ``runs/7.12.3.zip`` holds the files of runs 7.12.1 to 7.12.3.
 
 ``dethpc.rundir.folded`` reads them, ``dethpc.rundir.fold_writer`` writes them.
 """

@@ -1,4 +1,4 @@
-"""The SHA-256 by which a certificate is known, in ``master.json`` and to who connects."""
+"""SHA-256 fingerprint of a certificate, as ``master.json`` has it and clients compare it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run starts once: the first job to claim it is the only one that trains."""
+"""The claim of a run: the first job to create it is the only one that trains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small JSON files that a reader sees whole or not at all."""
+"""Small JSON files, written atomically: a reader sees them whole or not at all."""
 
 from __future__ import annotations
 

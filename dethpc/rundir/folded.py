@@ -1,4 +1,4 @@
-"""What an ended trial has left, in one zip file beside the run directories, and read from there as if it were still a directory.
+"""Archive of an ended trial's run directories: one zip file beside them, read as if it were still a directory.
 
 ``runs/7.12.3.zip`` holds the files of runs 7.12.1 to 7.12.3, each under the name that it had below ``runs``. A file of more than
 ``BLOCK`` bytes is a folder of blocks, compressed each for itself, so that the end of a long log costs what the end costs. Any unzip

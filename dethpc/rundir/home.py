@@ -1,4 +1,4 @@
-"""Where everything of one user stands: the layout of ``DETHPC_HOME``."""
+"""Layout of ``DETHPC_HOME``, one user's installation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where everything of a run stands."""
+"""Layout of a run's directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which process wrote a file. Its number may be another's by now; with the start time it is a name that is not used twice."""
+"""Identity of the process that wrote a file: its id, which may be reused, with its start time, which makes it unique."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a run keeps on a node's own disk: one folder, which nobody else can enter, and which goes with the process that made it.
+"""Scratch folder of a run on a node's own disk: private (0700), and removed with the process that made it.
 
-A process that is killed leaves its folder behind. Whoever makes the next one there, for any run of the same user, removes it.
+A process that is killed leaves its folder behind. The next run of the same user on that node removes it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The secret of a run that never travels: by it the nodes and workers of an attempt know each other.
+"""The secret of a run, which is never sent: nodes and workers of an attempt authenticate each other by it.
 
 Both ends of a connection prove that they know it, by HMAC-SHA256 over a fresh random number of each. The same numbers give a key
 for that connection alone, with which each side seals all that it sends: a message that was altered, left out, repeated, moved, or

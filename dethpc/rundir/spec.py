@@ -1,4 +1,4 @@
-"""What the node side needs to know of a run. Written once by the master, before the job is submitted."""
+"""Specification of a run for its nodes (``spec.json``). The master writes it once, before the job is submitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an attempt says when it starts: ``started.json``."""
+"""``started.json``, the start report of an attempt."""
 
 from __future__ import annotations
 

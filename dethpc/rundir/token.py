@@ -1,4 +1,4 @@
-"""The owner's key to their own master: a file in the home, made by the master."""
+"""The owner's token for their master: a file in the home, made by the master."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tree of files that somebody else may change meanwhile: read, written and removed without ever leaving it.
+"""Reads, writes and removes files of a tree that other processes may change meanwhile, without ever leaving it.
 
 Every step goes through the descriptor of the folder above (``openat``) and follows no link by itself. What a link inside the tree
 means is found out in the same steps: one that stays in the tree is followed, one that leads out is refused. So it makes no

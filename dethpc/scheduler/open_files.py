@@ -1,4 +1,4 @@
-"""How many files a process may have open: a master as many as it can, what it starts as many as its user's shell allows.
+"""Limits on open files: a master raises its own, and starts processes with the limit of its user's shell.
 
 Jobs inherit the limit with which ``sbatch`` was called, and some programs take long, or fail, where it is huge.
 """

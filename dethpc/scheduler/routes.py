@@ -1,4 +1,4 @@
-"""The addresses at which compute nodes reach this machine, as this machine's kernel sees it."""
+"""Addresses at which compute nodes reach this machine, by its kernel's routes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract of every checkpoint store."""
+"""``CheckpointStore``, the contract of every checkpoint store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What object stores have in common: fsspec's drivers, asked again until they answer, and failing with OSError alone."""
+"""``Driver``, the base of object stores: an fsspec driver whose calls are retried and raise only OSError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files of a checkpoint globs mean."""
+"""Matching of a checkpoint's files by globs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Content that two checkpoints have in common, kept once: a hard link from the later one to the file of the earlier one.
+"""Stores content that two checkpoints share once: a hard link in the later one to the file of the earlier one.
 
 A file with two names is whole under each until it is removed under that name. What must not happen is that somebody writes to it
 in place, so nobody may write to a file any more once it is shared: whoever tries is refused. Checksums only say where it is worth

@@ -1,4 +1,4 @@
-"""Whose a checkpoint is: what its manifest says, and who may delete it or be served it.
+"""Ownership of a checkpoint: the owner in its manifest, and the claim needed to delete or read it.
 
 Every checkpoint that a trial publishes names its cluster, experiment and trial in its manifest. A folder's name proves nothing:
 any report, archive or configuration can contain it. Checkpoints of earlier releases, and of other programs, name nobody; they are

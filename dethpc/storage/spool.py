@@ -1,4 +1,4 @@
-"""Checkpoints whose store is away, in a folder that all machines share: they outlive their job there until a task brings them.
+"""Spool for checkpoints whose store is unreachable: a shared folder, where they outlive their job until a task uploads them.
 
 A checkpoint in the spool counts as one in its store: ``Spooled`` is a store that finds it in either place, and ``bring`` moves it.
 """

@@ -1,4 +1,4 @@
-"""Where a machine keeps what it is about to bring to a store that is no folder, or has just got from there."""
+"""Staging folders of a machine, for files on their way to and from an object store."""
 
 from __future__ import annotations
 

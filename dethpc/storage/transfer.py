@@ -1,4 +1,4 @@
-"""Files to and from an object store: many at once, large ones in parts, each part tried again for itself and summed."""
+"""Transfers between a directory and an object store: concurrent, large files in parts, each part retried and checksummed."""
 
 from __future__ import annotations
 

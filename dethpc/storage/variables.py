@@ -1,4 +1,4 @@
-"""Variables of the environment by which the drivers of object stores are told of keys, certificates and servers."""
+"""Environment variables that configure keys, certificates and servers of the object stores' drivers."""
 
 from __future__ import annotations
 

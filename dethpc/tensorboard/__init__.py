@@ -1,6 +1,6 @@
-"""Writing metrics for TensorBoard by oneself: what published trial code takes from ``determined.tensorboard``.
+"""Writers of TensorBoard metrics that published trial code imports from ``determined.tensorboard``.
 
-Whoever writes below ``get_base_path()`` finds the files in checkpoint storage, as those of ``core.train.get_tensorboard_path()``.
+Code that writes below ``get_base_path()`` finds the files in checkpoint storage, as those of ``core.train.get_tensorboard_path()``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The writer of whichever framework is there."""
+"""Metric writer of the installed framework."""
 
 from __future__ import annotations
 

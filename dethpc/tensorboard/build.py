@@ -1,4 +1,4 @@
-"""Where files for TensorBoard are, here and in checkpoint storage."""
+"""Paths of TensorBoard files, on this node and in checkpoint storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files are TensorBoard's, and their names where several workers write."""
+"""Recognizes TensorBoard's files, and names them where several workers write."""
 
 from __future__ import annotations
 

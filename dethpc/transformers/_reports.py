@@ -1,4 +1,4 @@
-"""What a Trainer logs, as reports: one for each group of metrics and step, however many calls the step's values came in."""
+"""Reports of a Trainer's logged values: one per group of metrics and step, however many calls logged them."""
 
 from __future__ import annotations
 

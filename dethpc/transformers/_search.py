@@ -1,4 +1,4 @@
-"""The training length that a Trainer was given, against the one that the search reckons with."""
+"""Compares the training length of a Trainer with that of the search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where images lie that were pulled, on shared_fs.
+"""The cache of pulled images on shared_fs.
 
 ``FORMAT/HEX.EXTENSION`` is an image, by the digest that its registry gave for it and the format of a runtime; it appears when it is
 whole. ``FORMAT/HEX.json`` says where it came from, ``names/*.json`` which digest a name had when it was last asked for,

@@ -1,4 +1,4 @@
-"""What a runtime starts, made of an image's layers: a .sif, a squashfs, or a folder."""
+"""Makes the file or folder that a runtime starts from an image's layers: a .sif, a squashfs, or a folder."""
 
 from __future__ import annotations
 

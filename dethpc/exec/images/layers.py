@@ -1,4 +1,4 @@
-"""The layers of an image, one over the other, as a folder that a container starts in.
+"""Unpacks the layers of an image, one over the other, into the root folder of a container.
 
 What a layer says stays below the folder, whatever names and links it has. As an ordinary user everything in it is one's own;
 devices are left out (a runtime brings its own), and nothing is setuid.

@@ -1,4 +1,4 @@
-"""One image into the cache: asked for, brought, made, and then there for everybody. Doing it twice does no harm."""
+"""Pulls one image into the cache: resolves its name, downloads, converts and publishes it. Idempotent."""
 
 from __future__ import annotations
 

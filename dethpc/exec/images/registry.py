@@ -1,4 +1,4 @@
-"""A registry of images, by the OCI distribution API: manifests, and blobs that go on where a broken transfer ended."""
+"""Client of image registries (OCI distribution API): manifests, and blobs, whose interrupted transfers are resumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a DeepSpeedTrial gets to work with."""
+"""The context of a DeepSpeedTrial."""
 
 from __future__ import annotations
 

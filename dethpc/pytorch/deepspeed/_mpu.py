@@ -1,4 +1,4 @@
-"""Who has which part of the model, and of the data."""
+"""Model-parallel unit: which worker has which part of the model and of the data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What engines would write to files, copied instead: a thread writes the files while the training goes on."""
+"""Asynchronous saving of engines: their files' contents are copied, and a thread writes them while the training continues."""
 
 from __future__ import annotations
 

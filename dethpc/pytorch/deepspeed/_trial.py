@@ -1,4 +1,4 @@
-"""DeepSpeedTrial, and how the loop trains one.
+"""DeepSpeedTrial, and its training loop.
 
 A checkpoint holds, beside what the engines write::
 

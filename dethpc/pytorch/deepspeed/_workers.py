@@ -1,4 +1,4 @@
-"""Meeting the other workers, in DeepSpeed's way."""
+"""Initialization of the distributed workers by DeepSpeed."""
 
 from __future__ import annotations
 

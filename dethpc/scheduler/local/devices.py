@@ -1,4 +1,4 @@
-"""The slots of this machine."""
+"""Slots of this machine: its GPUs or CPUs."""
 
 from __future__ import annotations
 

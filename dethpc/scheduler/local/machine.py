@@ -1,4 +1,4 @@
-"""Which machine's processes a table of jobs is about, and the table of this one.
+"""Identity of a machine, and which machine's jobs a table has.
 
 Process ids mean nothing on another machine, nor in another container of this one, and SQLite's files may be shared by the processes
 of one kernel alone. So each has a table of its own below ``local``: what is in another's is nobody's evidence here.

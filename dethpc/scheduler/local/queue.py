@@ -1,5 +1,5 @@
-"""Who starts next, and who has died. Called at every submission and query, and by each supervisor when its job ends, so
-that waiting jobs need neither a process of their own nor a master."""
+"""Starts pending jobs and detects dead ones. Called at every submission and query, and by each supervisor when its job ends, so
+that pending jobs need neither a process of their own nor a master."""
 
 from __future__ import annotations
 

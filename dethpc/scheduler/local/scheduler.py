@@ -1,4 +1,4 @@
-"""The adapter."""
+"""The adapter of ``domain.ports.Scheduler`` for this machine."""
 
 from __future__ import annotations
 

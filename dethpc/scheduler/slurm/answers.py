@@ -1,4 +1,4 @@
-"""What of a command's output is Slurm's own. Pure.
+"""Tells Slurm's own lines in a command's output from those of a site's scripts. Pure.
 
 Sites put scripts round Slurm's commands, and plug-ins print as well: lines of others may come before and after an answer, on both
 streams, and say anything. So a table is asked for with its header and a delimiter that no text holds; a verdict is one of Slurm's

@@ -1,4 +1,4 @@
-"""Options of sbatch: how they are spelled, and what becomes of each in a trial's job. docs/sbatch-args.md has the same table.
+"""Options of sbatch: their spelling, and how a trial's job uses each. docs/sbatch-args.md has the same table.
 
 ``read`` takes the words of ``#SBATCH`` lines, of ``slurm.sbatch_args`` and of a command line as sbatch itself does: any unambiguous
 beginning of a long name, short options in bundles, values joined or apart.

@@ -1,4 +1,4 @@
-"""Slurm by its commands, but read through pyslurm: no process is started and no text parsed for a look at the queue.
+"""Slurm by its commands, but with the queue read through pyslurm, without starting processes or parsing text.
 
 pyslurm is optional, built from source for the site's Slurm, and lives in a child process with a deadline for every answer. When the
 child dies or misses one, the commands do its work from then on, and the log says so once.

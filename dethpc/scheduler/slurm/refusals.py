@@ -1,4 +1,4 @@
-"""What sbatch means when it takes no job: no clear answer, no answer, not at present, or never.
+"""Meaning of sbatch's refusals: no clear answer, no answer, not at present, or never.
 
 The verdict is one of Slurm's own sentences at one place: the last ``Batch job submission failed:`` line, else sbatch's last error.
 Texts of a site's wrapper, a banner or a plug-in are for people and decide nothing.

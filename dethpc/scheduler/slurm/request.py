@@ -1,6 +1,6 @@
-"""What options of sbatch ask for in nodes, tasks, cores and GPUs: as much as the queue and the accounts need to know.
+"""Nodes, tasks, cores and GPUs that options of sbatch request, as far as the queue and the accounts need them.
 
-Slurm gets the options themselves. Where it chooses (``--nodes=2-4``, ``--gpus=6``), what is said here is the least.
+Slurm gets the options themselves. Where it chooses (``--nodes=2-4``, ``--gpus=6``), the figures here are the least.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Slurm's commands print about jobs and nodes, row by row. Pure; ``answers`` says which rows are Slurm's own.
+"""Parses the rows that Slurm's commands print about jobs and nodes. Pure; ``answers`` says which rows are Slurm's own.
 
 A job's id is the one that people see: ``57``, or ``57_3`` for an element of a job array, whether it has a number of its own yet
 or not.

@@ -1,4 +1,4 @@
-"""How a command of Slurm's is run: ``Runner`` is the seam, for sites that submit as the user and for tests."""
+"""Runs Slurm's commands. ``Runner`` is the seam, for sites that submit as the user and for tests."""
 
 from __future__ import annotations
 

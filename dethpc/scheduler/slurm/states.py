@@ -1,4 +1,4 @@
-"""Slurm's words about a job, as its various commands spell them, reduced to dethpc's. Pure."""
+"""Maps the job states of Slurm's various commands to dethpc's. Pure."""
 
 from __future__ import annotations
 

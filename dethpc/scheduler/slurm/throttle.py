@@ -1,4 +1,4 @@
-"""A token bucket: sites dislike many submissions a minute."""
+"""Token bucket for submissions, because sites limit how many come in a minute."""
 
 from __future__ import annotations
 
