@@ -28,7 +28,7 @@ RATCHET = {
     "modules": 819,
     "functions with more than 6 arguments": 89,
     "arguments of a constructor": 15,
-    "names that say nothing": 1_608,
+    "names that say nothing": 1_161,
 }
 """What the house has (``scripts/count``). Lower these when it has less; a new noun raises the first two, in a commit that says by
 how much and for what."""
