@@ -23,15 +23,15 @@ def agent() -> None:
 
 @agent.command("list")
 @listing
-def list_agents(wanted: tables.Wanted) -> None:
+def list_agents(layout: tables.Layout) -> None:
     """List the compute nodes, who uses them, and which are excluded and why."""
     from dethpc.client import cluster
 
     agents = of_cluster(cluster.agents)
-    if wanted.as_json:
+    if layout.as_json:
         output.print_json(agents)
         return
-    tables.show(tables.Table(_COLUMNS, agents), wanted)
+    tables.show(tables.Table(_COLUMNS, agents), layout)
 
 
 def _used(agent: dict[str, Any]) -> int:
@@ -79,10 +79,10 @@ def enable(node: Optional[str], every: bool) -> None:
 
     session = connect()
     for name in _names(session, node, every):
-        told = cluster.enable_agent(session, name)
+        agent = cluster.enable_agent(session, name)
         output.say(f"Enabled {name}")
-        if not told.get("enabled"):
-            output.say(f"{name} is {told.get('state')} in the scheduler: only an administrator can resume it there")
+        if not agent.get("enabled"):
+            output.say(f"{name} is {agent.get('state')} in the scheduler: only an administrator can resume it there")
 
 
 @agent.command()

@@ -1,4 +1,4 @@
-"""Archives of experiments, with the files of checkpoints: written here, and read here, by whoever can read their storage."""
+"""Archives of experiments with their checkpoint files: this process reads and writes them, so it needs access to the storage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dethpc.storage.base import CheckpointStore
 from dethpc.storage.ownership import Owner
 
 Json = dict[str, Any]
-Said = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 """Hears what is being done, how many bytes of it are done, and of how many (0: nobody knows)."""
 
 KINDS = ("none", "best", "latest", "all")
@@ -34,26 +34,26 @@ class Exported(NamedTuple):
     left_out: dict[str, str]
 
 
-def export(session: Session, experiment: int, target: Path, kind: str, said: Said) -> Exported:
+def export(session: Session, experiment: int, target: Path, kind: str, progress: Progress) -> Exported:
     """Write the archive of an experiment, with the files of its checkpoints of this ``kind``, but for those that are damaged or not
     there.
 
     ``target`` appears when it is whole. Raises NotFound, Refused, OSError.
     """
-    wanted = _wanted(session, experiment, kind)
+    chosen = _wanted(session, experiment, kind)
     packed, left_out = [], {}
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             for piece in copies.export(session, experiment):
                 file.write(piece)
-                said("rows, metrics, logs", file.tell(), 0)
+                progress("rows, metrics, logs", file.tell(), 0)
         with zipfile.ZipFile(part):
             pass  # it has its end; to append to what has none would hide that
         with zipfile.ZipFile(part, "a", zipfile.ZIP_STORED) as archive:
-            for checkpoint in wanted:
+            for checkpoint in chosen:
                 try:
-                    _pack(archive, checkpoint, said)
+                    _pack(archive, checkpoint, progress)
                     packed.append(checkpoint["uuid"])
                 except CheckpointError as error:  # found before a byte of it is written
                     left_out[checkpoint["uuid"]] = str(error)
@@ -71,17 +71,17 @@ def _wanted(session: Session, experiment: int, kind: str) -> list[Json]:
     """The experiment's checkpoints that are whole, of this kind."""
     if kind == "none":
         return []
-    found = [
-        each
-        for each in experiments.checkpoints(session, experiment, best=1 if kind == "best" else None)
-        if each.get("state") in ("STATE_COMPLETED", "COMPLETED")
+    rows = [
+        row
+        for row in experiments.checkpoints(session, experiment, best=1 if kind == "best" else None)
+        if row.get("state") in ("STATE_COMPLETED", "COMPLETED")
     ]
     if kind == "latest":
-        found = list({(each.get("training") or {}).get("trialId"): each for each in found}.values())
-    return found
+        rows = list({(row.get("training") or {}).get("trialId"): row for row in rows}.values())
+    return rows
 
 
-def _pack(archive: zipfile.ZipFile, checkpoint: Json, said: Said) -> None:
+def _pack(archive: zipfile.ZipFile, checkpoint: Json, progress: Progress) -> None:
     uuid = checkpoint["uuid"]
     total = sum(int(size) for size in (checkpoint.get("resources") or {}).values())
     done = 0
@@ -96,24 +96,24 @@ def _pack(archive: zipfile.ZipFile, checkpoint: Json, said: Said) -> None:
                 while piece := source.read(_AT_ONCE):
                     member.write(piece)
                     done += len(piece)
-                    said(f"checkpoint {uuid}", done, total)
+                    progress(f"checkpoint {uuid}", done, total)
 
 
-def take_in(session: Session, archive: Path, said: Said, again: bool = False) -> Json:
+def take_in(session: Session, archive: Path, progress: Progress, again: bool = False) -> Json:
     """Make an experiment of an archive; returns {"experiment", "before"}. The checkpoints whose files it has are copied first, to
     where this installation keeps its own. One that was taken in ``before`` is left as it is, unless ``again``. Raises Refused,
     CheckpointError, OSError; nothing of it is left then."""
-    found, uuid_ = copies.look(session, archive), str(uuids.uuid4())
-    if not (held := found.get("checkpoints")) or (found.get("takenIn") and not again):
+    contents, uuid_ = copies.look(session, archive), str(uuids.uuid4())
+    if not (held := contents.get("checkpoints")) or (contents.get("takenIn") and not again):
         return copies.take_in(session, archive, {}, uuid_, again)
-    store = storage.build(found["checkpointStorage"], owner=Owner(found.get("clusterId") or "", uuid_))
+    store = storage.build(contents["checkpointStorage"], owner=Owner(contents.get("clusterId") or "", uuid_))
     copied: dict[str, str] = {}
     try:
         for uuid in held:
-            name = str(uuids.uuid4()) if uuid in (found.get("known") or ()) or store.exists(uuid) else uuid
-            _unpack(archive, uuid, store, name, said)
+            name = str(uuids.uuid4()) if uuid in (contents.get("known") or ()) or store.exists(uuid) else uuid
+            _unpack(archive, uuid, store, name, progress)
             copied[uuid] = name
-        said("rows, metrics, logs", 0, 0)
+        progress("rows, metrics, logs", 0, 0)
         answer = copies.take_in(session, archive, copied, uuid_, again)
     except (Refused, CheckpointError, OSError):
         _drop(store, copied)
@@ -128,7 +128,7 @@ def _drop(store: CheckpointStore, copied: dict[str, str]) -> None:
         store.delete(name)
 
 
-def _unpack(archive: Path, uuid: str, store: CheckpointStore, name: str, said: Said) -> None:
+def _unpack(archive: Path, uuid: str, store: CheckpointStore, name: str, progress: Progress) -> None:
     """Raises CheckpointError where the archive is damaged; nothing is left then."""
     with zipfile.ZipFile(archive) as source:
         members = [(info, checkpoint_file(info.filename)) for info in source.infolist()]
@@ -145,7 +145,7 @@ def _unpack(archive: Path, uuid: str, store: CheckpointStore, name: str, said: S
                 with source.open(info) as member, open(target, "xb") as file:
                     shutil.copyfileobj(member, file, _AT_ONCE)
                 done += info.file_size
-                said(f"checkpoint {uuid}", done, total)
+                progress(f"checkpoint {uuid}", done, total)
             store.publish(name)
         except (zipfile.BadZipFile, EOFError, ValueError) as error:
             store.discard(name)

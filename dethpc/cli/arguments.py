@@ -1,5 +1,5 @@
-"""What commands share: ``ID`` is one experiment, ``IDS`` are several, ``TRIALS`` several trials, ``number`` is any id;
-``listing`` is what every list can be asked."""
+"""Arguments and options that commands share: ``ID`` is one experiment, ``IDS`` are several, ``TRIALS`` several trials,
+``number`` is any id; ``listing`` adds the options of every list."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def _ids(value: str) -> Optional[list[int]]:
 
 def _one(value: str) -> int:
     """An id, or the name of an experiment."""
-    found = _ids(value) or [_named(value, "an id, such as 3")]
-    if len(found) > 1:
-        raise click.BadParameter(f"{value!r} names several experiments; name one, such as {found[0]}")
-    return found[0]
+    ids = _ids(value) or [_named(value, "an id, such as 3")]
+    if len(ids) > 1:
+        raise click.BadParameter(f"{value!r} names several experiments; name one, such as {ids[0]}")
+    return ids[0]
 
 
 def _several(value: str) -> list[int]:
@@ -44,8 +44,8 @@ def _several(value: str) -> list[int]:
 
 def _trials(value: str) -> list[int]:
     """``12`` or ``12,14``. A trial has no name."""
-    if found := _ids(value):
-        return found
+    if ids := _ids(value):
+        return ids
     raise click.BadParameter(
         f"{value!r} is not a trial id, such as 12 or 12,14. See them with: det trial list EXPERIMENT"
     )
@@ -77,14 +77,14 @@ def _named(name: str, ids_of: str) -> int:
 _RECENT = 200  # experiments among whose names a misspelt one is looked for
 
 
-def _meant(name: str, known: Sequence[dict[str, Any]]) -> str:
+def _meant(name: str, rows: Sequence[dict[str, Any]]) -> str:
     """``. Did you mean 'digits' (12)?``: the newest of those that have a name with this in it, or one near it; "" without any."""
     import difflib
 
-    newest = {str(e.get("name")): e["id"] for e in reversed(known)}
+    newest = {str(e.get("name")): e["id"] for e in reversed(rows)}
     near = [one for one in newest if name.lower() in one.lower()] or difflib.get_close_matches(name, newest)
-    said = [f"{output.plain(one)!r} ({newest[one]})" for one in near[-2:]]
-    return f". Did you mean {' or '.join(said)}?" if said else ""
+    suggestions = [f"{output.plain(one)!r} ({newest[one]})" for one in near[-2:]]
+    return f". Did you mean {' or '.join(suggestions)}?" if suggestions else ""
 
 
 EXPERIMENT = _one
@@ -95,10 +95,10 @@ class Number(click.FloatRange):
     """A number in a range; NaN, which is in every range, and infinity are none."""
 
     def convert(self, value: Any, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> Any:
-        found = super().convert(value, param, ctx)
-        if not math.isfinite(found):
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
             self.fail(f"{value} is not a finite number.", param, ctx)
-        return found
+        return number
 
 
 def _states(more: Sequence[str], context: click.Context, parameter: click.Parameter, given: Iterable[str]) -> list[str]:
@@ -168,7 +168,7 @@ def _words(context: click.Context, parameter: click.Parameter, text: str) -> lis
 
 
 def listing(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of every command that prints a table; the command takes them as ``wanted``."""
+    """The options of every command that prints a table; the command takes them as ``layout``."""
 
     @functools.wraps(command)
     def packed(
@@ -181,14 +181,14 @@ def listing(command: Callable[..., Any]) -> Callable[..., Any]:
         watch: Optional[float] = None,
         **rest: Any,
     ) -> Any:
-        wanted = tables.Wanted(wide, columns, sort, as_csv, as_json)
+        layout = tables.Layout(wide, columns, sort, as_csv, as_json)
         if watch is None:
-            return command(*args, wanted=wanted, **rest)
+            return command(*args, layout=layout, **rest)
         if as_csv or as_json:
             raise click.UsageError("--watch draws on a terminal; leave out --csv and --json")
         from dethpc.cli import watching
 
-        return watching.watch(lambda: command(*args, wanted=wanted, **rest), watch)
+        return watching.watch(lambda: command(*args, layout=layout, **rest), watch)
 
     for option in (
         output.as_json,

@@ -1,4 +1,4 @@
-"""``det experiment label`` and ``set``: change what is said of an experiment."""
+"""``det experiment label`` and ``set``: change an experiment's attributes."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ def set_max_slots(experiment_id: int, max_slots: str) -> None:
     from dethpc.domain.trial_config import TrialConfig
 
     changed = _set(experiment_id, "max-slots", number, resources={"maxSlots": number})
-    each = TrialConfig.from_json(changed.get("config") or {}).slots_per_trial
-    if number is not None and number < each:
+    slots = TrialConfig.from_json(changed.get("config") or {}).slots_per_trial
+    if number is not None and number < slots:
         output.say(
-            f"note: a trial of experiment {experiment_id} needs {each} {'slot' if each == 1 else 'slots'}: none starts while "
+            f"note: a trial of experiment {experiment_id} needs {slots} {'slot' if slots == 1 else 'slots'}: none starts while "
             f"max-slots is {number}, and those that run save a checkpoint and wait; "
-            f"det experiment set max-slots {experiment_id} {each} lets one run"
+            f"det experiment set max-slots {experiment_id} {slots} lets one run"
         )
 
 
@@ -131,5 +131,5 @@ def set_gc_policy(experiment_id: int, yes: bool, **policy: int) -> None:
     first, best, latest = (policy[name] for name in ("save_experiment_best", "save_trial_best", "save_trial_latest"))
     storage = {"saveExperimentBest": first, "saveTrialBest": best, "saveTrialLatest": latest}
     experiments.patch(session, experiment_id, checkpointStorage=storage)
-    kept = ", ".join(f"{name} {count}" for name, count in policy.items())
-    output.echo(f"Set the checkpoint policy of experiment {experiment_id} to {kept}")
+    counts = ", ".join(f"{name} {count}" for name, count in policy.items())
+    output.echo(f"Set the checkpoint policy of experiment {experiment_id} to {counts}")

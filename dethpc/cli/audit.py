@@ -1,4 +1,4 @@
-"""``det checkpoint audit``: what a storage holds that no experiment knows."""
+"""``det checkpoint audit``: checkpoints in a storage that belong to no experiment."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def orphans(session: Any, store: CheckpointStore, before: float, verify: bool) -
     held = list(store.names())
     for begin in range(0, len(held), _AT_ONCE):
         some = held[begin : begin + _AT_ONCE]
-        unknown = set(checkpoints.unknown(session, [each.uuid for each in some]))
-        for each in some:
-            if each.uuid in unknown:
-                what = _found(store, each.uuid, verify and each.changed < before) if each.whole else "a remainder"
-                whose, removable = _whose(store, each.uuid, cluster_id) if each.whole else ("", OWN)
-                yield Orphan(str(store), each.uuid, each.whole, what, each.size, each.changed, whose, removable)
+        unknown = set(checkpoints.unknown(session, [entry.uuid for entry in some]))
+        for entry in some:
+            if entry.uuid in unknown:
+                what = _found(store, entry.uuid, verify and entry.changed < before) if entry.whole else "a remainder"
+                whose, removable = _whose(store, entry.uuid, cluster_id) if entry.whole else ("", OWN)
+                yield Orphan(str(store), entry.uuid, entry.whole, what, entry.size, entry.changed, whose, removable)
 
 
 def _whose(store: CheckpointStore, uuid: str, cluster_id: str) -> tuple[str, str]:
@@ -79,8 +79,8 @@ def _stores(storages: Sequence[str], files: Sequence[Any]) -> dict[str, Checkpoi
     """Those that are named, and those of configurations, by where they are. Raises ConfigError."""
     from dethpc import storage
 
-    found = [*map(storage.from_string, storages), *(storage.build(_section(file)) for file in files)]
-    return {str(store): store for store in found}
+    stores = [*map(storage.from_string, storages), *(storage.build(_section(file)) for file in files)]
+    return {str(store): store for store in stores}
 
 
 def _section(file: Any) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def audit(
         for store in there.values()
         for orphan in sorted(orphans(session, store, before, verify), key=lambda o: o.changed)
     ]
-    found = [orphan for orphan in unknown if orphan.changed < before]
+    old = [orphan for orphan in unknown if orphan.changed < before]
     several = [tables.Column("Storage", lambda o: o.storage, least=16)] if len(there) > 1 else []
     columns = [
         *several,
@@ -166,26 +166,26 @@ def audit(
         tables.Column("Changed", lambda o: output.when(_of_the_wire(o.changed))),
     ]
     if as_json:
-        output.print_json([orphan._asdict() for orphan in found])
+        output.print_json([orphan._asdict() for orphan in old])
     else:
-        if found:
-            tables.show(tables.Table(columns, found))
+        if old:
+            tables.show(tables.Table(columns, old))
             output.echo()
         for place in there:
-            mine = [orphan for orphan in found if orphan.storage == place]
+            mine = [orphan for orphan in old if orphan.storage == place]
             many = "1 checkpoint" if len(mine) == 1 else f"{len(mine)} checkpoints"
             output.echo(f"{many} in {place} that nobody knows, {output.size(sum(o.size for o in mine))}")
-    if young := len(unknown) - len(found):
+    if young := len(unknown) - len(old):
         output.say(
             f"{young} more changed in the last {older_than:g} hours, and may not be complete yet: see --older-than"
         )
-    goes = [orphan for orphan in found if orphan.removable == OWN or (unowned and orphan.removable == UNOWNED)]
-    _say_what_stays([orphan for orphan in found if orphan not in goes], remove)
+    goes = [orphan for orphan in old if orphan.removable == OWN or (unowned and orphan.removable == UNOWNED)]
+    _say_what_stays([orphan for orphan in old if orphan not in goes], remove)
     if not remove or not goes:
         return
     if not yes:
         click.confirm(f"Remove {len(goes)} of them for good?", abort=True)
-    failed = [words for orphan in goes if (words := _removed(there[orphan.storage], orphan))]
+    failed = [problem for orphan in goes if (problem := _removed(there[orphan.storage], orphan))]
     output.say(f"Removed {len(goes) - len(failed)}")
     if failed:
         raise Failed(failed)

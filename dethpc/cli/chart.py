@@ -38,13 +38,13 @@ def chart(lines: Sequence[Line], *, width: int, height: int, x: Axis, y: Axis, a
 
     xs = [x.place(point[0]) for line in lines for point in line.points]
     ys = [y.place(point[1]) for line in lines for point in line.points]
-    (left, right), (low, high) = _range(xs), _range(ys)
+    (x_min, x_max), (low, high) = _range(xs), _range(ys)
     rows = _ticks(low, high, max(2, height // 3), y)
     margin = max(len(text) for _, text in rows)
     room = max(10, width - margin - 3 - _LABELS)
     # Plotille's ranges leave their upper end out.
-    over = (right - left) / (room * 2 - 1), (high - low) / (height * 4 - 1)
-    canvas = Canvas(room, height, left, low, right + over[0], high + over[1])
+    over = (x_max - x_min) / (room * 2 - 1), (high - low) / (height * 4 - 1)
+    canvas = Canvas(room, height, x_min, low, x_max + over[0], high + over[1])
     names: dict[int, list[str]] = {}
     for line in lines:
         placed = [(x.place(a), y.place(b)) for a, b in line.points]
@@ -64,7 +64,7 @@ def chart(lines: Sequence[Line], *, width: int, height: int, x: Axis, y: Axis, a
         row = drawn[height - 1 - number].replace(_BLANK, " ")
         text.append(f"{labels.get(number, ''):>{margin}} {bar}{row} {_cut(','.join(names.get(number, [])))}".rstrip())
     text.append(f"{'':>{margin}} {corner}{dash * room}")
-    text.append(f"{'':>{margin}}  {_below(_ticks(left, right, max(2, room // 14), x), left, right, room)}".rstrip())
+    text.append(f"{'':>{margin}}  {_below(_ticks(x_min, x_max, max(2, room // 14), x), x_min, x_max, room)}".rstrip())
     return text
 
 
@@ -100,18 +100,18 @@ def _ticks(low: float, high: float, count: int, axis: Axis) -> list[tuple[float,
     if axis.log:
         decades = range(math.ceil(low - 1e-9), math.floor(high + 1e-9) + 1)
         every = max(1, math.ceil(len(decades) / max(1, count)))
-        found = [float(decade) for decade in decades[::every]]
-        if len(found) < 2:
+        marks = [float(decade) for decade in decades[::every]]
+        if len(marks) < 2:
             parts = [math.log10(m) + d for d in range(math.floor(low), math.ceil(high) + 1) for m in (1, 2, 5)]
-            found = [part for part in parts if low <= part <= high]
-        if len(found) < 2:
-            found = [low, high]
-        return [(place, axis.text(10**place)) for place in found]
+            marks = [part for part in parts if low <= part <= high]
+        if len(marks) < 2:
+            marks = [low, high]
+        return [(place, axis.text(10**place)) for place in marks]
     step = _round_step((high - low) / max(1, count))
     first = math.ceil(low / step - 1e-9)
-    found = [k * step for k in range(first, math.floor(high / step + 1e-9) + 1)] or [low, high]
+    marks = [k * step for k in range(first, math.floor(high / step + 1e-9) + 1)] or [low, high]
     digits = max(0, -math.floor(math.log10(step)) + (1 if f"{step:.1e}".startswith("2.5") else 0))
-    return [(place, axis.text(round(place, min(digits, 300)) + 0.0)) for place in found]
+    return [(place, axis.text(round(place, min(digits, 300)) + 0.0)) for place in marks]
 
 
 def _round_step(rough: float) -> float:
@@ -119,11 +119,11 @@ def _round_step(rough: float) -> float:
     return next(power * m for m in (1, 2, 2.5, 5, 10) if power * m >= rough * 0.999)
 
 
-def _below(ticks: Sequence[tuple[float, str]], left: float, right: float, room: int) -> str:
+def _below(ticks: Sequence[tuple[float, str]], x_min: float, x_max: float, room: int) -> str:
     """The texts under their places, as many as have room."""
     text = ""
     for place, name in ticks:
-        at = round((place - left) / (right - left) * (room - 1)) - len(name) // 2
+        at = round((place - x_min) / (x_max - x_min) * (room - 1)) - len(name) // 2
         at = min(max(at, 0), room + _LABELS - len(name))
         if at >= len(text) + (2 if text else 0):
             text = text.ljust(at) + name

@@ -29,9 +29,9 @@ def checkpoint() -> None:
 @click.argument("experiment_id", metavar="EXPERIMENT", type=EXPERIMENT)
 @click.option("--best", type=click.IntRange(1), metavar="N", help="The N best by the searcher's metric, best first.")
 @listing
-def list_checkpoints(experiment_id: int, best: Optional[int], wanted: tables.Wanted) -> None:
+def list_checkpoints(experiment_id: int, best: Optional[int], layout: tables.Layout) -> None:
     """List the checkpoints of an experiment, by trial and by steps; those that are deleted come last."""
-    print_of_experiment(experiment_id, best, wanted)
+    print_of_experiment(experiment_id, best, layout)
 
 
 @checkpoint.command()
@@ -119,13 +119,13 @@ def rm(uuids: list[str], globs: tuple[str, ...], yes: bool) -> None:
     uuids = [uuid for uuid in uuids if uuid not in none]
     if none and not uuids:
         raise Failed([*none.values()])
-    for words in none.values():
-        output.say(f"warning: {words}")
+    for message in none.values():
+        output.say(f"warning: {message}")
     if globs and not yes:
         click.confirm(f"Remove {', '.join(globs)} of {', '.join(uuids)} for good?", abort=True)
     checkpoints.remove_files(session, uuids, globs)
-    words = "A task removes files of" if globs else "Looked at"
-    output.echo(f"{words} {', '.join(uuids)}")
+    outcome = "A task removes files of" if globs else "Looked at"
+    output.echo(f"{outcome} {', '.join(uuids)}")
 
 
 def _without_match(session: Any, uuids: Sequence[str], globs: Sequence[str]) -> dict[str, str]:
@@ -136,11 +136,11 @@ def _without_match(session: Any, uuids: Sequence[str], globs: Sequence[str]) -> 
 
     none = {}
     for uuid in uuids:
-        found = checkpoints.get(session, uuid)
-        files = found.get("resources") or {}
-        known = files or output.state(found.get("state")) == "DELETED"
-        if known and not any(globs_.within(path, globs) for path in files):
-            none[uuid] = checkpoints.no_match(found, globs)
+        checkpoint = checkpoints.get(session, uuid)
+        files = checkpoint.get("resources") or {}
+        listed = files or output.state(checkpoint.get("state")) == "DELETED"
+        if listed and not any(globs_.within(path, globs) for path in files):
+            none[uuid] = checkpoints.no_match(checkpoint, globs)
     return none
 
 
@@ -160,13 +160,15 @@ def download_checkpoint(
     from dethpc.client import checkpoints
     from dethpc.experimental._download import DownloadMode, download
 
-    found = checkpoints.get(session, uuid)
-    if output.state(found.get("state")) not in ("COMPLETED", "PARTIALLY_DELETED"):
-        why = f" ({found['reason']})" if found.get("reason") else ""
-        raise errors.Refused(f"checkpoint {uuid} is {output.state(found.get('state'))}{why}; it cannot be downloaded")
+    checkpoint = checkpoints.get(session, uuid)
+    if output.state(checkpoint.get("state")) not in ("COMPLETED", "PARTIALLY_DELETED"):
+        why = f" ({checkpoint['reason']})" if checkpoint.get("reason") else ""
+        raise errors.Refused(
+            f"checkpoint {uuid} is {output.state(checkpoint.get('state'))}{why}; it cannot be downloaded"
+        )
     target = Path(output_dir or f"checkpoints/{uuid}")
     with _folder_of(uuid, target):
-        mode_used = download(session, found, target, DownloadMode(mode), globs)
+        mode_used = download(session, checkpoint, target, DownloadMode(mode), globs)
     through = " (through the master)" if mode_used is DownloadMode.MASTER else ""
     output.echo(target if quiet else f"Checkpoint {uuid} is in {target}{through}")
 
@@ -195,7 +197,7 @@ def _holds_files(folder: Path) -> bool:
     return folder.is_dir() and any(folder.iterdir())
 
 
-def print_of_experiment(experiment_id: int, best: Optional[int], wanted: tables.Wanted) -> None:
+def print_of_experiment(experiment_id: int, best: Optional[int], layout: tables.Layout) -> None:
     """``best``: how many of the best, best first; None: all."""
     from dethpc.client import experiments
 
@@ -203,16 +205,16 @@ def print_of_experiment(experiment_id: int, best: Optional[int], wanted: tables.
         trial, steps = (c.get("training") or {}).get("trialId"), (c.get("metadata") or {}).get("steps_completed")
         return output.state(c.get("state")) == "DELETED", int(trial or 0), int(steps or 0)
 
-    found = experiments.checkpoints(connect(), experiment_id, best=best)
-    print_checkpoints(found if best else sorted(found, key=place), wanted)
+    rows = experiments.checkpoints(connect(), experiment_id, best=best)
+    print_checkpoints(rows if best else sorted(rows, key=place), layout)
 
 
-def print_checkpoints(found: Sequence[Json], wanted: tables.Wanted) -> None:
+def print_checkpoints(rows: Sequence[Json], layout: tables.Layout) -> None:
     """A table of checkpoints, for every command that lists some."""
-    if wanted.as_json:
-        output.print_json(list(found))
+    if layout.as_json:
+        output.print_json(list(rows))
     else:
-        tables.show(tables.Table(_COLUMNS, found), wanted)
+        tables.show(tables.Table(_COLUMNS, rows), layout)
 
 
 def total_size(checkpoint: Json) -> int:

@@ -1,8 +1,8 @@
-"""Words for TAB that only the master knows: ids of experiments, trials, checkpoints, jobs, nodes, pools and tokens; names of
-experiments, once their beginning is typed, and of users.
+"""Shell completion of values that only the master knows: ids of experiments, trials, checkpoints, jobs, nodes, pools and
+tokens; names of experiments, once their beginning is typed, and of users.
 
-It asks a master that runs, starts none, takes no longer than ``_PATIENCE``, and says nothing when it cannot: a shell shows what is
-printed here in the middle of what somebody types.
+It requests them from a running master, never starts one, takes at most ``_PATIENCE``, and prints nothing on failure: a shell would
+show the message in the middle of the command line.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def _names(session: Session) -> Words:
     """Those that one experiment alone has, for only they take the place of an id."""
     from dethpc.client import experiments
 
-    found = experiments.listing(session, newest_first=True, limit=_RECENT)["experiments"]
-    every = [one["name"] for one in found]
-    for one in found:
+    rows = experiments.listing(session, newest_first=True, limit=_RECENT)["experiments"]
+    every = [one["name"] for one in rows]
+    for one in rows:
         if every.count(one["name"]) == 1 and one["name"].isprintable():
             yield one["name"], f"{one['id']}, {output.standing(one)}"
 
@@ -135,7 +135,7 @@ def from_master(context: click.Context, parameter: click.Parameter, incomplete: 
     if not sources:
         return []
     before, comma, begun = incomplete.rpartition(",")
-    found: list[CompletionItem] = []
+    items: list[CompletionItem] = []
 
     def ask() -> None:
         with contextlib.suppress(Exception):  # no master, no permission, an older one: no words
@@ -148,12 +148,12 @@ def from_master(context: click.Context, parameter: click.Parameter, incomplete: 
                 done, rest = ("", incomplete) if source is _names else (before + comma, begun)
                 for value, what in source(session):
                     if str(value).startswith(rest):
-                        found.append(CompletionItem(done + output.plain(value), help=output.plain(what) or None))
+                        items.append(CompletionItem(done + output.plain(value), help=output.plain(what) or None))
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(_PATIENCE)
-    return list(found)
+    return list(items)
 
 
 def _session(master: Optional[str]) -> Optional[Session]:
@@ -167,9 +167,9 @@ def _session(master: Optional[str]) -> Optional[Session]:
 
 class _Completer(shell_completion.ShellComplete):
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
-        found: list[CompletionItem] = super().get_completions(args, incomplete)
-        if found:
-            return found
+        items: list[CompletionItem] = super().get_completions(args, incomplete)
+        if items:
+            return items
         context = shell_completion._resolve_context(self.cli, self.ctx_args, self.prog_name, args)
         about, begun = shell_completion._resolve_incomplete(context, args, incomplete)
         return from_master(context, about, begun) if isinstance(about, click.Parameter) else []
@@ -182,8 +182,8 @@ class _Bash(_Completer, shell_completion.BashComplete):
 
     def format_completion(self, item: CompletionItem) -> str:
         if item.type == "plain":
-            words, number = os.environ["COMP_WORDS"].split("\n"), int(os.environ["COMP_CWORD"])
-            item.value = _quoted(str(item.value), words[number][:1] if number < len(words) else "")
+            argv, number = os.environ["COMP_WORDS"].split("\n"), int(os.environ["COMP_CWORD"])
+            item.value = _quoted(str(item.value), argv[number][:1] if number < len(argv) else "")
         return str(super().format_completion(item))
 
 
@@ -205,5 +205,5 @@ class _Fish(_Completer, shell_completion.FishComplete):
 
 def register() -> None:
     """Let the shells ask the master, too."""
-    for name, known in (("bash", _Bash), ("zsh", _Zsh), ("fish", _Fish)):
-        shell_completion.add_completion_class(known, name)
+    for name, completion_class in (("bash", _Bash), ("zsh", _Zsh), ("fish", _Fish)):
+        shell_completion.add_completion_class(completion_class, name)

@@ -19,6 +19,6 @@ def completion(shell: str) -> None:
     from dethpc.cli import complete, main
 
     complete.register()
-    found = get_completion_class(shell)
-    assert found is not None
-    click.echo(found(main, {}, "det", "_DET_COMPLETE").source())
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    click.echo(completion_class(main, {}, "det", "_DET_COMPLETE").source())

@@ -1,4 +1,4 @@
-"""``det config``: what can be done with a configuration file without a master."""
+"""``det config``: commands on a configuration file that need no master."""
 
 from __future__ import annotations
 

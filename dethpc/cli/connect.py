@@ -1,4 +1,4 @@
-"""The session that a command talks through: to the master that was named, else to the user's own, started when none runs."""
+"""A command's session: with the master that was named, else with the user's own, which is started when none runs."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ _SOON = 1.0  # seconds
 def of_cluster(ask: Callable[[Session], T]) -> T:
     """What ``ask`` finds out about the cluster. Where that took long, the master may have said no more than it knew: it is told."""
     session, began = connect(), time.monotonic()
-    found = ask(session)
+    answer = ask(session)
     if time.monotonic() - began > _SOON:
         from dethpc.cli import output
 
-        told = (getattr(session, "about", None) or {}).get("notice")
-        if not told and (notice := session.get("/api/v1/master").get("notice")):
+        message = (getattr(session, "about", None) or {}).get("notice")
+        if not message and (notice := session.get("/api/v1/master").get("notice")):
             output.say(f"note: {notice}")
-    return found
+    return answer
 
 
 def reconnect(session: Session) -> Callable[[], Session]:
@@ -76,11 +76,11 @@ def reconnect(session: Session) -> Callable[[], Session]:
             if address.was_killed(session.url):
                 tried = time.monotonic()
                 master_process.up()
-        found = _session(settings)
-        if found is None:
+        other = _session(settings)
+        if other is None:
             raise errors.MasterUnreachable(_NONE)
-        if found.url != session.url:
-            session = found
+        if other.url != session.url:
+            session = other
         return session
 
     return again
@@ -92,8 +92,8 @@ def named_master() -> Optional[str]:
 
 
 def _settings() -> Settings:
-    found = click.get_current_context().find_object(Settings)
-    return found or Settings()
+    settings = click.get_current_context().find_object(Settings)
+    return settings or Settings()
 
 
 def _session(settings: Settings) -> Optional[Session]:

@@ -1,4 +1,4 @@
-"""``det experiment export`` and ``import``: experiments that move between installations, and runs that were submitted by hand."""
+"""``det experiment export`` and ``import``: move experiments between installations, and import runs that were submitted by hand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 from dethpc import errors
 from dethpc.cli import archives, output
-from dethpc.cli.archives import KINDS, Said
+from dethpc.cli.archives import KINDS, Progress
 from dethpc.cli.arguments import EXPERIMENT
 from dethpc.cli.connect import connect
 from dethpc.cli.group import Failed
@@ -38,8 +38,8 @@ def export(experiment_id: int, target: Optional[str], kind: str, force: bool, as
     left out; the exit status is then 1.
     """
     target = target or f"experiment-{experiment_id}.zip"
-    with _written_to(target, force) as path, _progress() as said:
-        done = archives.export(connect(), experiment_id, path, kind, said)
+    with _written_to(target, force) as path, _progress() as progress:
+        done = archives.export(connect(), experiment_id, path, kind, progress)
         size = path.stat().st_size
     if as_json:
         output.print_json({"archive": target, "bytes": size, "checkpoints": done.checkpoints, "leftOut": done.left_out})
@@ -65,8 +65,8 @@ def take_in(path: str, again: bool, as_json: bool) -> None:
 
         answer = experiments.import_run(connect(), str(Path(path).resolve()))
     else:
-        with _read_from(path) as archive, _progress() as said:
-            answer = archives.take_in(connect(), archive.resolve(), said, again)
+        with _read_from(path) as archive, _progress() as progress:
+            answer = archives.take_in(connect(), archive.resolve(), progress, again)
     if as_json:
         output.print_json(answer)
     elif answer.get("before"):
@@ -135,7 +135,7 @@ def _remote(url: str) -> tuple[Any, str]:
 
 
 @contextlib.contextmanager
-def _progress() -> Iterator[Said]:
+def _progress() -> Iterator[Progress]:
     """On a terminal, a bar for what is being done."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn

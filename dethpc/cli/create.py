@@ -108,7 +108,7 @@ def _check_and_send(
     text: str, file: str, overrides: Sequence[str], files: list[Json], context_dir: Optional[Path], **options: Any
 ) -> Json:
     loaded, whole = checked(text, file, overrides)
-    paths = [each["path"] for each in files]
+    paths = [file["path"] for file in files]
     warn_of_variables(loaded.source.data, paths)
     with located(loaded):
         check_script(loaded.config.entrypoint, paths, context_dir)
@@ -126,7 +126,7 @@ def _send_to_be_checked(
     try:
         if unreadable:
             raise errors.ConfigError(unreadable)
-        paths = [each["path"] for each in files]
+        paths = [file["path"] for file in files]
         check_script(source.data.get("entrypoint") or "", paths, context_dir)
         answer = send(text, files, **options)
     except errors.ConfigError:
@@ -146,8 +146,8 @@ def tell(answer: Json, *, paused: bool, follow: bool, as_json: bool) -> None:
     else:
         output.echo(f"Created experiment {number}")
     warn(answer)
-    if said := interpreter.sentence(answer):
-        output.say(said)
+    if sentence := interpreter.sentence(answer):
+        output.say(sentence)
     if follow:
         follow_first_trial(number)
     elif not as_json:
@@ -179,10 +179,10 @@ def _warn_of_another_scheduler() -> None:
     if named_master():
         return
     held = Home(home().absolute()).own_master()
-    if words := serves.another_cluster(held, os.environ):
-        raise errors.Refused(words)
-    if words := serves.another(held, os.environ):
-        output.say(f"det: warning: {words}")
+    if message := serves.another_cluster(held, os.environ):
+        raise errors.Refused(message)
+    if message := serves.another(held, os.environ):
+        output.say(f"det: warning: {message}")
 
 
 def read_config(file: Any) -> str:
@@ -223,14 +223,14 @@ def _test_here(
     steps = local_test.run(loaded, context)
     marks = {True: "ok", False: "failed", None: "-"}
     output.echo("")
-    tables.show(tables.plain(["Step", "", ""], [[step.name, marks[step.good], step.words] for step in steps]))
+    tables.show(tables.plain(["Step", "", ""], [[step.name, marks[step.good], step.message] for step in steps]))
     if any(step.good is False for step in steps):
         raise click.exceptions.Exit(1)
 
 
-def checked(text: str, file: str, overrides: Sequence[str], told: Sequence[str] = ()) -> tuple[Loaded, str]:
-    """The configuration, and the YAML to send, overrides worked in. Tells what is older in it, and warnings about it, but not
-    those that were ``told`` when the configuration that it is made of was sent.
+def checked(text: str, file: str, overrides: Sequence[str], warnings: Sequence[str] = ()) -> tuple[Loaded, str]:
+    """The configuration, and the YAML to send, overrides worked in. Prints deprecations and other warnings about it, except
+    those in ``warnings``, which were printed when the configuration that it is made of was sent.
 
     Raises ConfigError with every mistake.
     """
@@ -241,9 +241,9 @@ def checked(text: str, file: str, overrides: Sequence[str], told: Sequence[str] 
         output.say(f"det: older form: {change}")
     if loaded.translated and file != "<stdin>":
         output.say(f"det: to rewrite it: det config upgrade {file}")
-    known = [_words(warning) for warning in told]
+    shown = [_words(warning) for warning in warnings]
     for warning in loaded.warnings:
-        if _words(warning) not in known:
+        if _words(warning) not in shown:
             output.say(f"det: warning: {warning}")
     return loaded, config.with_overrides(text, overrides, file=file) if overrides else text
 
@@ -263,8 +263,8 @@ def check_script(entrypoint: Union[str, list[str]], paths: Sequence[str], contex
         _check_module(module, paths, context_dir)
         _check_class(module, name, paths, context_dir)
         return
-    words = isinstance(entrypoint, (str, list)) and all(isinstance(word, str) for word in entrypoint)
-    script = os.path.normpath((named_script(entrypoint) if words else "") or ".")
+    is_text = isinstance(entrypoint, (str, list)) and all(isinstance(word, str) for word in entrypoint)
+    script = os.path.normpath((named_script(entrypoint) if is_text else "") or ".")
     if script == "." or script.startswith("..") or script in paths or STARTUP_HOOK in paths:
         return
     raise _not_sent(script, paths, context_dir)
@@ -278,7 +278,7 @@ def warn_of_variables(data: Mapping[str, Any], paths: Sequence[str]) -> None:
     environment, hparams = _mapping(data.get("environment")), _mapping(data.get("hyperparameters"))
     given = environment.get("environment_variables") or []
     lists = given.values() if isinstance(given, Mapping) else [given]
-    pairs = [str(pair) for each in lists if isinstance(each, list) for pair in each]
+    pairs = [str(pair) for values in lists if isinstance(values, list) for pair in values]
     if STARTUP_HOOK in paths or environment.get("setup"):
         return
     names = unset_variables(data.get("entrypoint"), {*os.environ, *(pair.partition("=")[0] for pair in pairs)})
@@ -363,15 +363,15 @@ def packed(context_dir: Optional[Path], includes: Sequence[Path]) -> list[Json]:
     """The files to send, as the wire wants them. Raises ContextError."""
     from dethpc.context.collect import collect
 
-    found = collect(context_dir, list(includes))
-    if found.left_out:
-        names = ", ".join(found.left_out[:_NAMED]) + (", ..." if len(found.left_out) > _NAMED else "")
+    context = collect(context_dir, list(includes))
+    if context.left_out:
+        names = ", ".join(context.left_out[:_NAMED]) + (", ..." if len(context.left_out) > _NAMED else "")
         output.say(
-            f"det: note: not sent: {names} (a line such as !{Path(found.left_out[0]).name} in .detignore sends it)"
+            f"det: note: not sent: {names} (a line such as !{Path(context.left_out[0]).name} in .detignore sends it)"
         )
-    for home in found.homes:
+    for home in context.homes:
         output.say(f"det: note: not sent: {home}, a home of dethpc's, which holds the key to its master")
-    return found.model_definition()
+    return context.model_definition()
 
 
 def send(config: str, files: list[Json], **options: Any) -> Json:

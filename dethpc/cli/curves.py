@@ -83,15 +83,15 @@ def numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 def smoothed(values: Sequence[float], weight: float) -> list[float]:
     """The debiased exponential moving average: s = weight * s + (1 - weight) * value from s = 0, shown as s / (1 - weight ** n)
     after n values (Kingma and Ba, "Adam", 2014, section 3). A value that is no number is passed over."""
-    s, n, found = 0.0, 0, []
+    s, n, averages = 0.0, 0, []
     for value in values:
         if abs(value) <= _LARGEST:
             n += 1
             s = weight * s + (1 - weight) * value
-            found.append(s / (1 - weight**n))
+            averages.append(s / (1 - weight**n))
         else:
-            found.append(value)
-    return found
+            averages.append(value)
+    return averages
 
 
 def with_smoothing(curve: Curve, weight: float) -> Curve:
@@ -108,16 +108,16 @@ def along(point: Point, x: str) -> Optional[float]:
 def thinned(curve: Curve, points: int) -> Curve:
     """About ``points`` of its points, so that each stretch keeps its least and its greatest value: nothing that a line of that many
     dots would show is lost."""
-    kept = curve.drawable
-    if len(kept) <= points:
+    drawn = curve.drawable
+    if len(drawn) <= points:
         return curve
-    size = math.ceil(len(kept) / max(1, points // 2))
-    chosen: list[Point] = [kept[0]]
-    for first in range(0, len(kept), size):
-        part = range(first, min(first + size, len(kept)))
-        ends = {min(part, key=lambda i: kept[i].value), max(part, key=lambda i: kept[i].value)}
-        chosen += [kept[i] for i in sorted(ends)]
-    return Curve(curve.experiment, curve.trial, curve.group, curve.metric, [*chosen, kept[-1], *curve.odd[:1]])
+    size = math.ceil(len(drawn) / max(1, points // 2))
+    chosen: list[Point] = [drawn[0]]
+    for first in range(0, len(drawn), size):
+        part = range(first, min(first + size, len(drawn)))
+        ends = {min(part, key=lambda i: drawn[i].value), max(part, key=lambda i: drawn[i].value)}
+        chosen += [drawn[i] for i in sorted(ends)]
+    return Curve(curve.experiment, curve.trial, curve.group, curve.metric, [*chosen, drawn[-1], *curve.odd[:1]])
 
 
 def _seconds(time: Optional[str]) -> Optional[float]:

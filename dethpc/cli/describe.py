@@ -1,4 +1,4 @@
-"""What ``det experiment describe`` and ``det trial describe`` print."""
+"""The output of ``det experiment describe`` and ``det trial describe``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def describe_experiments(
 ) -> None:
     """Describe each experiment. JSON: one object each, the wire's answer with ``trials`` (and ``workloads``), ``search``
     and ``waiting`` added."""
-    found = []
+    answers = []
     some = 0 if search or as_json or as_csv or outdir else _NAMED  # of the search's trials: the rungs name no more
     few = sys.stdout.isatty() and not (metrics or as_json or as_csv or outdir)
     for experiment_id in ids:
@@ -45,14 +45,14 @@ def describe_experiments(
         if metrics:
             for trial in about["trials"]:
                 trial["workloads"] = list(trials.workloads(session, int(trial["id"]), batch_metrics=True))
-        found.append(about)
+        answers.append(about)
     if as_json:
-        output.print_json(found)
+        output.print_json(answers)
     elif as_csv or outdir:
-        _write_csv(found, outdir, search=search)
+        _write_csv(answers, outdir, search=search)
     else:
         tensorboards = Tensorboards(session)
-        for n, about in enumerate(found):
+        for n, about in enumerate(answers):
             if n:
                 output.echo()
             with_curves(session, about, about["trials"])
@@ -98,11 +98,14 @@ def reason(noun: Json) -> str:
 
 def warnings(trials: Sequence[Json]) -> list[str]:
     """What is amiss with what trials report, each once: ``trial 14: ...`` or ``3 trials: ...``."""
-    told: dict[str, list[Any]] = {}
+    trials_of: dict[str, list[Any]] = {}
     for trial in trials:
         if trial.get("warning"):
-            told.setdefault(trial["warning"], []).append(trial["id"])
-    return [f"{f'trial {ids[0]}' if len(ids) == 1 else f'{len(ids)} trials'}: {words}" for words, ids in told.items()]
+            trials_of.setdefault(trial["warning"], []).append(trial["id"])
+    return [
+        f"{f'trial {ids[0]}' if len(ids) == 1 else f'{len(ids)} trials'}: {warning}"
+        for warning, ids in trials_of.items()
+    ]
 
 
 def job(run: Json) -> str:
@@ -134,7 +137,7 @@ def used(run: Json) -> str:
 
 def advice(run: Json) -> list[tuple[str, str]]:
     """A field for each thing of which most lay idle."""
-    return [("Advice", words) for words in (run.get("usage") or {}).get("advice") or ()]
+    return [("Advice", text) for text in (run.get("usage") or {}).get("advice") or ()]
 
 
 def waiting(reason: Json) -> str:
@@ -226,8 +229,8 @@ def how_far(about: Json) -> str:
         return done
     import datetime
 
-    left = datetime.datetime.fromisoformat(end.replace("Z", "+00:00")) - datetime.datetime.now(datetime.timezone.utc)
-    return f"{done}, about {datetime.timedelta(seconds=max(0, round(left.total_seconds())))} to go (until {output.when(end)})"
+    rest = datetime.datetime.fromisoformat(end.replace("Z", "+00:00")) - datetime.datetime.now(datetime.timezone.utc)
+    return f"{done}, about {datetime.timedelta(seconds=max(0, round(rest.total_seconds())))} to go (until {output.when(end)})"
 
 
 def rung_table(search: Json) -> tables.Table:
@@ -282,8 +285,8 @@ def place_columns(search: Json) -> list[tables.Column]:
 
 def _print_experiment(about: Json, *, search: bool) -> None:
     e, config, shown = about["experiment"], about.get("config") or {}, about["trials"]
-    searcher, left = SearcherConfig.of(config), int(about["experiment"].get("numTrials") or 0) - len(shown)
-    of_all = [str(e["warning"])] if left > 0 and e.get("warning") else []
+    searcher, unlisted = SearcherConfig.of(config), int(about["experiment"].get("numTrials") or 0) - len(shown)
+    of_all = [str(e["warning"])] if unlisted > 0 and e.get("warning") else []
     output.print_fields(
         [
             ("Experiment", e["id"]),
@@ -291,7 +294,7 @@ def _print_experiment(about: Json, *, search: bool) -> None:
             ("Description", e.get("description")),
             ("State", output.standing(e)),
             ("Reason", reason(e)),
-            *(("Warning", words) for words in of_all or warnings(shown)),
+            *(("Warning", text) for text in of_all or warnings(shown)),
             *(("Waiting", waiting(group)) for group in about["waiting"]["groups"]),
             ("Progress", how_far(about)),
             ("Owner", e.get("username")),
@@ -315,7 +318,7 @@ def _print_experiment(about: Json, *, search: bool) -> None:
         output.echo()
         tables.show(tables.Table(place_columns(about["search"]), about["search"]["trials"]))
     output.echo()
-    more = f"the {len(shown)} best; {left} more: det trial list {e['id']}" if left > 0 else ""
+    more = f"the {len(shown)} best; {unlisted} more: det trial list {e['id']}" if unlisted > 0 else ""
     tables.show(trial_table(about, shown, more=more))
     for trial in shown:
         if trial.get("workloads"):
@@ -333,16 +336,16 @@ _EXPERIMENT = [
 ]
 
 
-def _write_csv(found: Sequence[Json], outdir: Optional[Path], *, search: bool) -> None:
+def _write_csv(answers: Sequence[Json], outdir: Optional[Path], *, search: bool) -> None:
     """experiments.csv, trials.csv and, where asked for, search.csv and workloads.csv; without ``outdir`` all on stdout."""
-    every = [{"experiment": about["experiment"]["id"], **trial} for about in found for trial in about["trials"]]
+    every = [{"experiment": about["experiment"]["id"], **trial} for about in answers for trial in about["trials"]]
     of = tables.Column("Experiment", "experiment")
     written = [
-        ("experiments", tables.Table(_EXPERIMENT, [about["experiment"] for about in found])),
+        ("experiments", tables.Table(_EXPERIMENT, [about["experiment"] for about in answers])),
         ("trials", tables.Table([of, *trial_columns(None, every, {})], every)),
     ]
     if search:
-        places = [{"experiment": a["experiment"]["id"], **place} for a in found for place in a["search"]["trials"]]
+        places = [{"experiment": a["experiment"]["id"], **place} for a in answers for place in a["search"]["trials"]]
         written.append(("search", tables.Table([of, *place_columns({})], places)))
     if any("workloads" in trial for trial in every):
         reports = [{"trial": t["id"], **row} for t in every for row in workload_rows(t.get("workloads") or [])]
@@ -351,7 +354,7 @@ def _write_csv(found: Sequence[Json], outdir: Optional[Path], *, search: bool) -
         for n, (_, table) in enumerate(written):
             if n:
                 output.echo()
-            tables.show(table, tables.Wanted(as_csv=True))
+            tables.show(table, tables.Layout(as_csv=True))
         return
     outdir.mkdir(parents=True, exist_ok=True)
     for name, table in written:

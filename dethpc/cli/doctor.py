@@ -86,10 +86,10 @@ def _keep(root: Path, findings: list[Finding]) -> None:
 
 def _print(finding: Finding) -> None:
     level = finding.level.value
-    said = [output.plain(finding.found)]
+    texts = [output.plain(finding.found)]
     if level != "ok":
-        said += [f"{word}: {text}" for word, text in (("dethpc", finding.dethpc), ("change", finding.change)) if text]
-    first, *rest = (line for text in said for line in _indented(text))
+        texts += [f"{word}: {text}" for word, text in (("dethpc", finding.dethpc), ("change", finding.change)) if text]
+    first, *rest = (line for text in texts for line in _indented(text))
     click.echo(f"{output.styled(f'{level:<7}', fg=_COLOURS[level])}  {finding.check:<11}  {first.lstrip()}")
     for line in rest:
         output.echo(line)
@@ -112,11 +112,11 @@ def _progress() -> Iterator[Callable[[str], None]]:
         with Console(stderr=True).status("asking Slurm ...") as status:
             yield lambda text: status.update(f"{text} ...")
         return
-    said = set[str]()
+    printed = set[str]()
 
     def tell(text: str) -> None:
-        if text not in said:
-            said.add(text)
+        if text not in printed:
+            printed.add(text)
             output.say(text)
 
     yield tell

@@ -1,8 +1,8 @@
-"""The commands of Determined's ``det`` that are not here, the options of those that are, and what to do in their place; also
-the habits of other tools: ``master stop``, ``submit``.
+"""Commands and options of Determined's ``det`` that dethpc lacks, with a sentence on what to use instead; also commands of other
+tools that users try: ``master stop``, ``submit``.
 
-A name stands for everything below it: ``notebook`` for ``notebook start``, unless that has a line of its own. A sentence may
-name only commands that are here (a test tries each).
+A name covers its subcommands: ``notebook`` covers ``notebook start``, unless that has a line of its own. A sentence may
+name only commands that exist (a test tries each).
 """
 
 from __future__ import annotations
@@ -165,19 +165,19 @@ _OPTIONS = {
 
 def in_place_of(option: str, command: Sequence[str]) -> Optional[str]:
     """What to say to an option of Determined's that ``det COMMAND...`` has not here; None: it is none of Determined's either."""
-    words = " ".join(command)
-    sentence = _OPTIONS.get(f"{words} {option}")
-    return sentence and f"dethpc's 'det {words}' has no {option}. {sentence}"
+    name = " ".join(command)
+    sentence = _OPTIONS.get(f"{name} {option}")
+    return sentence and f"dethpc's 'det {name}' has no {option}. {sentence}"
 
 
-def instead(words: Sequence[str]) -> Optional[str]:
+def instead(command: Sequence[str]) -> Optional[str]:
     """What to say to ``det WORDS...``, which is not here; None: Determined has no such command either. The first words count, as
     many as one of the sentences has."""
-    if not words:
+    if not command:
         return None
-    known = [ALIASES.get(words[0], words[0]), *words[1:]]
-    for count in range(len(known), 0, -1):
-        name = " ".join(known[:count])
+    names = [ALIASES.get(command[0], command[0]), *command[1:]]
+    for count in range(len(names), 0, -1):
+        name = " ".join(names[:count])
         if sentence := _SENTENCES.get(name) or _HABITS.get(name):
             return f"dethpc has no 'det {name}'. {sentence}"
     return None

@@ -1,4 +1,4 @@
-"""``det experiment``: look at experiments and steer them. Creating, following and waiting have files of their own."""
+"""``det experiment``: list, show and control experiments. ``create``, ``logs`` and ``wait`` have modules of their own."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def list_experiments(
     offset: int,
     pages: str,
     show_project: bool,
-    wanted: tables.Wanted,
+    layout: tables.Layout,
 ) -> None:
     """List your experiments, the newest last."""
     from dethpc.client import experiments
@@ -87,17 +87,17 @@ def list_experiments(
         limit=0 if pages == "all" else limit,
         offset=offset,
     )
-    found = sorted(page.get("experiments") or [], key=lambda e: int(e["id"]))
-    if wanted.as_json:
-        output.print_json(found)
+    rows = sorted(page.get("experiments") or [], key=lambda e: int(e["id"]))
+    if layout.as_json:
+        output.print_json(rows)
         return
-    tables.show(tables.Table(_columns(everybody, show_archived, show_project), found), wanted)
-    for e in found:
+    tables.show(tables.Table(_columns(everybody, show_archived, show_project), rows), layout)
+    for e in rows:
         if e.get("warning") and not e.get("endTime"):  # of those that have ended, describe tells it
             output.say(f"det: warning: experiment {e['id']}: {e['warning']}")
-    total = (page.get("pagination") or {}).get("total") or len(found)
-    if len(found) + offset < total and not wanted.as_csv:
-        output.say(f"{len(found)} of {total}; to see older ones: --offset {offset + len(found)}")
+    total = (page.get("pagination") or {}).get("total") or len(rows)
+    if len(rows) + offset < total and not layout.as_csv:
+        output.say(f"{len(rows)} of {total}; to see older ones: --offset {offset + len(rows)}")
 
 
 def _columns(everybody: bool, archived: bool, project: bool) -> list[tables.Column]:
@@ -141,11 +141,11 @@ def describe(ids: list[int], metrics: bool, search: bool, outdir: Optional[Path]
 @ID
 @click.option("--best", type=click.IntRange(1), metavar="N", help="The N best by the searcher's metric, best first.")
 @listing
-def list_checkpoints(experiment_id: int, best: Optional[int], wanted: tables.Wanted) -> None:
+def list_checkpoints(experiment_id: int, best: Optional[int], layout: tables.Layout) -> None:
     """List the checkpoints of an experiment, by trial and by steps; those that are deleted come last."""
     from dethpc.cli.checkpoint import print_of_experiment
 
-    print_of_experiment(experiment_id, best, wanted)
+    print_of_experiment(experiment_id, best, layout)
 
 
 @experiment.command()
@@ -155,11 +155,11 @@ def config(experiment_id: int, as_json: bool) -> None:
     """Print the experiment's complete configuration as YAML."""
     from dethpc.client import experiments
 
-    found = experiments.get(connect(), experiment_id).get("config") or {}
+    answer = experiments.get(connect(), experiment_id).get("config") or {}
     if as_json:
-        output.print_json(found)
+        output.print_json(answer)
         return
-    output.print_yaml(found)
+    output.print_yaml(answer)
 
 
 @experiment.command("download-model-def")

@@ -31,22 +31,24 @@ def explain(field: Optional[str], as_json: bool) -> None:
 
     A name alone, such as max_trials, finds the fields that end with it; that of a search method, such as pbt, those of its section.
     """
-    known = descriptions((resources.files("dethpc.config") / "fields.md").read_text(encoding="utf-8"))
-    found = _found(field, known) if field else [one for one in known.values() if "." not in one.field]
+    fields = descriptions((resources.files("dethpc.config") / "fields.md").read_text(encoding="utf-8"))
+    matches = _found(field, fields) if field else [one for one in fields.values() if "." not in one.field]
     if as_json:
         output.print_json(
             [
                 {"field": one.field, "default": one.default, "description": one.effect, "values": dict(one.values)}
-                for one in found
+                for one in matches
             ]
         )
         return
-    for n, one in enumerate(found if field else []):
+    for n, one in enumerate(matches if field else []):
         if n:
             output.echo()
         _print(one)
-    below = [one for one in known.values() if one.field.startswith(f"{found[0].field}.")] if len(found) == 1 else []
-    if rows := below if field else found:
+    below = (
+        [one for one in fields.values() if one.field.startswith(f"{matches[0].field}.")] if len(matches) == 1 else []
+    )
+    if rows := below if field else matches:
         if field:
             output.echo()
         width = max(len(one.field) for one in rows) + 2
@@ -68,25 +70,25 @@ def _print(one: Description) -> None:
     )
     if one.values:
         output.echo()
-        tables.show(tables.plain(["Value", "Meaning"], one.values), tables.Wanted(wide=True))
+        tables.show(tables.plain(["Value", "Meaning"], one.values), tables.Layout(wide=True))
 
 
-def _found(field: str, known: dict[str, Description]) -> list[Description]:
+def _found(field: str, descriptions: dict[str, Description]) -> list[Description]:
     """The field of that name, or those whose last names it is. Raises NotFound."""
     from dethpc.config.searcher import fields_of_method
     from dethpc.config.wording import did_you_mean
 
     parts = field.strip(".").split(".")
     word = ".".join(part for part in parts if not part.isdigit())
-    if word in known:
-        return [known[word]]
-    if ends := [one for name, one in known.items() if name.endswith(f".{word}")]:
+    if word in descriptions:
+        return [descriptions[word]]
+    if ends := [one for name, one in descriptions.items() if name.endswith(f".{word}")]:
         return ends
     if parts[0] == "hyperparameters":
-        return [known["hyperparameters"]]
+        return [descriptions["hyperparameters"]]
     if fields := fields_of_method(field):
-        return [known[name] for name in (f"searcher.{each}" for each in sorted(fields)) if name in known]
-    meant = did_you_mean(word, [*known, *(name.rpartition(".")[2] for name in known)], 0.7)
+        return [descriptions[name] for name in (f"searcher.{part}" for part in sorted(fields)) if name in descriptions]
+    meant = did_you_mean(word, [*descriptions, *(name.rpartition(".")[2] for name in descriptions)], 0.7)
     hint = f" ({meant})" if meant else ""
     raise errors.NotFound(f"a configuration has no field {field!r}{hint}; for all sections: det config explain")
 

@@ -1,4 +1,4 @@
-"""What goes on from earlier work: ``det experiment continue`` and ``fork``, ``det trial continue``."""
+"""Experiments made from earlier ones: ``det experiment continue`` and ``fork``, ``det trial continue``."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _create(
         raise click.UsageError("--include adds to the files of CONTEXT_DIR; without it the original's files are taken.")
     name = config_file.name if config_file else f"the configuration of experiment {parent}"
     text = merged(read_config(config_file), config, file=name) if config_file else dump(config)
-    loaded, text = checked(text, name, overrides, told=_told(config))
+    loaded, text = checked(text, name, overrides, warnings=_told(config))
     with located(loaded):
         files = packed(context_dir, includes) if context_dir else []
         if context_dir:

@@ -1,4 +1,4 @@
-"""``det checkpoint prune``, and what a policy would delete."""
+"""``det checkpoint prune``, and the preview of what a checkpoint policy would delete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def show_unwanted(session: Any, experiment_id: int, policy: Mapping[str, int]) -
     from dethpc.client import checkpoints
 
     answer = checkpoints.unwanted(session, experiment_id, policy)
-    found, metric = answer["checkpoints"], answer["metric_name"]
+    rows, metric = answer["checkpoints"], answer["metric_name"]
     columns = [
         tables.Column("Trial", "TrialID", tables.COUNT),
         tables.Column("Steps", "StepsCompleted", tables.COUNT),
@@ -27,11 +27,11 @@ def show_unwanted(session: Any, experiment_id: int, policy: Mapping[str, int]) -
         tables.Column("UUID", "UUID"),
         tables.Column("Size", _size, tables.SIZE),
     ]
-    if found:
-        tables.show(tables.Table(columns, found))
+    if rows:
+        tables.show(tables.Table(columns, rows))
         output.echo()
     output.echo(
-        f"This policy deletes {_some(len(found))} of experiment {experiment_id}, {_bytes(sum(map(_size, found)))}."
+        f"This policy deletes {_some(len(rows))} of experiment {experiment_id}, {_bytes(sum(map(_size, rows)))}."
     )
 
 
@@ -47,8 +47,8 @@ def prune(experiment_ids: tuple[int, ...], dry_run: bool, yes: bool) -> None:
     from dethpc.client import checkpoints
 
     session = connect()
-    found = checkpoints.prunable(session, experiment_ids)
-    if not found:
+    rows = checkpoints.prunable(session, experiment_ids)
+    if not rows:
         output.echo("Nothing to delete: every checkpoint is kept by its experiment's policy, or still needed")
         return
     columns = [
@@ -57,15 +57,15 @@ def prune(experiment_ids: tuple[int, ...], dry_run: bool, yes: bool) -> None:
         tables.Column("Checkpoints", "checkpoints", tables.COUNT),
         tables.Column("Size", "size", tables.SIZE),
     ]
-    tables.show(tables.Table(columns, found))
+    tables.show(tables.Table(columns, rows))
     output.echo()
-    count, size = sum(int(e["checkpoints"]) for e in found), sum(int(e["size"]) for e in found)
+    count, size = sum(int(e["checkpoints"]) for e in rows), sum(int(e["size"]) for e in rows)
     if dry_run:
         output.echo(f"{_some(count)} would go, {_bytes(size)}")
         return
     if not yes:
         click.confirm(f"Delete {_some(count)}, {_bytes(size)}, for good?", abort=True)
-    checkpoints.prune(session, [int(e["id"]) for e in found])
+    checkpoints.prune(session, [int(e["id"]) for e in rows])
     output.echo(f"Deletion of {_some(count)} has begun, {_bytes(size)}; det job list shows the task")
 
 

@@ -1,4 +1,4 @@
-"""``det experiment goodput`` and ``det resource-pool goodput``: where slots went."""
+"""``det experiment goodput`` and ``det resource-pool goodput``: how the hours of slots were spent."""
 
 from __future__ import annotations
 
@@ -28,35 +28,35 @@ _HOURS = [
 @click.command("goodput")
 @ID
 @listing
-def of_experiment(experiment_id: int, wanted: tables.Wanted) -> None:
+def of_experiment(experiment_id: int, layout: tables.Layout) -> None:
     """Show where the slot-hours of an experiment and of each of its trials went."""
     from dethpc.client import experiments
 
-    found = experiments.goodput(connect(), experiment_id)
-    if wanted.as_json:
-        output.print_json(found)
+    answer = experiments.goodput(connect(), experiment_id)
+    if layout.as_json:
+        output.print_json(answer)
         return
-    rows = [*found["trials"], {"trialId": "all", **found["total"]}]
-    tables.show(tables.Table([tables.Column("Trial", "trialId"), *_HOURS], rows, above=[_UNIT]), wanted)
+    rows = [*answer["trials"], {"trialId": "all", **answer["total"]}]
+    tables.show(tables.Table([tables.Column("Trial", "trialId"), *_HOURS], rows, above=[_UNIT]), layout)
 
 
 @click.command("goodput")
 @click.argument("name", required=False)
 @click.option("--days", type=Number(0, min_open=True), default=30, help="Count runs of the last N days [30].")
 @listing
-def of_pools(name: Optional[str], days: float, wanted: tables.Wanted) -> None:
+def of_pools(name: Optional[str], days: float, layout: tables.Layout) -> None:
     """Show where the slot-hours of your trials in each pool went."""
     from dethpc.client import cluster
 
     session = connect()
-    found = cluster.pools_goodput(session, days)
+    answer = cluster.pools_goodput(session, days)
     if name is not None:
-        found["pools"] = [pool for pool in found["pools"] if pool["resourcePool"] == name]
-        known = [] if found["pools"] else [pool["name"] for pool in cluster.resource_pools(session)]
-        if not found["pools"] and name not in known:
-            raise no_pool(name, known)
-    if wanted.as_json:
-        output.print_json(found)
+        answer["pools"] = [pool for pool in answer["pools"] if pool["resourcePool"] == name]
+        names = [] if answer["pools"] else [pool["name"] for pool in cluster.resource_pools(session)]
+        if not answer["pools"] and name not in names:
+            raise no_pool(name, names)
+    if layout.as_json:
+        output.print_json(answer)
         return
     columns = [tables.Column("Resource pool", "resourcePool", least=12), *_HOURS]
-    tables.show(tables.Table(columns, found["pools"], above=[_UNIT]), wanted)
+    tables.show(tables.Table(columns, answer["pools"], above=[_UNIT]), layout)

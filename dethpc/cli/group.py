@@ -83,25 +83,27 @@ class LazyGroup(click.Group):
                 raise NotHere([sentence])
             import difflib
 
-            known = self.list_commands(ctx)
+            commands = self.list_commands(ctx)
             if ctx.parent is None and (nouns := self._nouns_with(ctx, name)):
                 ctx.fail(f"No such command {name!r}. Did you mean {' or '.join(nouns)}?")
             close = difflib.get_close_matches(
-                name, [*known, *(a for a, to in self.aliases.items() if to in known)], n=2
+                name, [*commands, *(a for a, to in self.aliases.items() if to in commands)], n=2
             )
-            meant = f" Did you mean {' or '.join(map(repr, close))}?" if close else f" There are: {', '.join(known)}."
+            meant = (
+                f" Did you mean {' or '.join(map(repr, close))}?" if close else f" There are: {', '.join(commands)}."
+            )
             ctx.fail(f"No such command {name!r}.{meant}")
         resolved = self.aliases.get(name, name)
         return super().resolve_command(ctx, [resolved, *args[1:]])
 
     def _nouns_with(self, ctx: click.Context, verb: str) -> list[str]:
         """``'det experiment logs'`` and further nouns that have this verb, the likeliest three."""
-        found = []
+        commands = []
         for noun in self.list_commands(ctx):
             group = self.get_command(ctx, noun)
             if isinstance(group, LazyGroup) and (full := group.aliases.get(verb, verb)) in group.list_commands(ctx):
-                found.append(f"'{ctx.info_name} {noun} {full}'")
-        return found[:3]
+                commands.append(f"'{ctx.info_name} {noun} {full}'")
+        return commands[:3]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         short = {full: alias for alias, full in reversed(self.aliases.items())}
@@ -149,11 +151,11 @@ class LazyGroup(click.Group):
 
 def _words(ctx: Optional[click.Context]) -> list[str]:
     """The command that ``ctx`` is about, without ``det`` itself."""
-    words: list[str] = []
+    path: list[str] = []
     while ctx is not None and ctx.parent is not None:
-        words.insert(0, ctx.info_name or "")
+        path.insert(0, ctx.info_name or "")
         ctx = ctx.parent
-    return words
+    return path
 
 
 @click.command("help")

@@ -34,17 +34,17 @@ _COLUMNS = [
 @image.command("list")
 @output.as_yaml
 @listing
-def list_images(wanted: tables.Wanted) -> None:
+def list_images(layout: tables.Layout) -> None:
     """List the images in the cache, and those that are being pulled."""
     from dethpc.client import images
 
-    found = images.images(connect())
-    if wanted.as_json:
-        output.print_json(found)
+    answer = images.images(connect())
+    if layout.as_json:
+        output.print_json(answer)
         return
-    pulls = [{"name": each["image"], "format": each["format"], "state": each["progress"]} for each in found["pulls"]]
-    there = [{**each, "state": "ready"} for each in found["images"]]
-    tables.show(tables.Table(_COLUMNS, [*pulls, *there]), wanted)
+    pulls = [{"name": pull["image"], "format": pull["format"], "state": pull["progress"]} for pull in answer["pulls"]]
+    there = [{**image, "state": "ready"} for image in answer["images"]]
+    tables.show(tables.Table(_COLUMNS, [*pulls, *there]), layout)
 
 
 @image.command()
@@ -68,20 +68,20 @@ def pull(name: str, pool: str, format: str | None, force: bool, detach: bool, as
     from dethpc.client import images
 
     session = connect()
-    found = images.pull(session, name, pool=pool, format=format or "", force=force)
-    said = ""
-    while not detach and found["endTime"] is None:
-        if found["progress"] != said and not as_json:
-            said = found["progress"]
-            output.echo(f"{found['image']}: {said}", err=True)
+    task = images.pull(session, name, pool=pool, format=format or "", force=force)
+    progress = ""
+    while not detach and task["endTime"] is None:
+        if task["progress"] != progress and not as_json:
+            progress = task["progress"]
+            output.echo(f"{task['image']}: {progress}", err=True)
         time.sleep(_LOOK)
-        found = images.get_pull(session, found["taskId"])
+        task = images.get_pull(session, task["taskId"])
     if as_json:
-        output.print_json(found)
-    if found["endTime"] is not None and not found["state"].endswith("COMPLETED"):
-        raise Failed([f"{found['image']} could not be pulled: {found['reason']}"])
+        output.print_json(task)
+    if task["endTime"] is not None and not task["state"].endswith("COMPLETED"):
+        raise Failed([f"{task['image']} could not be pulled: {task['reason']}"])
     if not as_json:
-        output.echo(f"Pull of {found['image']} has begun" if detach else f"Pulled {found['image']}")
+        output.echo(f"Pull of {task['image']} has begun" if detach else f"Pulled {task['image']}")
 
 
 @image.command()
@@ -94,9 +94,9 @@ def cancel(name: str, as_json: bool) -> None:
     """
     from dethpc.client import images
 
-    found = images.cancel(connect(), name)
+    task_ids = images.cancel(connect(), name)
     if as_json:
-        output.print_json({"taskIds": found})
+        output.print_json({"taskIds": task_ids})
         return
     output.echo(f"The pull of {name} ends")
 
@@ -110,29 +110,29 @@ def prune(dry_run: bool, yes: bool, as_json: bool) -> None:
     from dethpc.client import images
 
     session = connect()
-    found = images.unneeded(session)
+    rows = images.unneeded(session)
     if as_json and not (dry_run or yes):
         raise click.UsageError("--json does not ask: add --dry-run or --yes")
     if not as_json:
-        _show(found)
+        _show(rows)
     removed = 0
-    if found and not dry_run:
+    if rows and not dry_run:
         if not yes:
-            click.confirm(f"Remove {_some(len(found))}?", abort=True)
-        removed = images.prune(session, found)
+            click.confirm(f"Remove {_some(len(rows))}?", abort=True)
+        removed = images.prune(session, rows)
     if as_json:
-        output.print_json({"images": found, "removed": removed})
+        output.print_json({"images": rows, "removed": removed})
     elif removed:
         output.echo(f"{_some(removed)} {'goes' if removed == 1 else 'go'}; det job list shows the task")
     sys.stdout.flush()
 
 
-def _show(found: list[dict[str, Any]]) -> None:
-    if not found:
+def _show(rows: list[dict[str, Any]]) -> None:
+    if not rows:
         output.echo("Nothing to remove: unfinished experiments need every image in the cache")
         return
     columns = [column for column in _COLUMNS if column.name != "State"]
-    tables.show(tables.Table(columns, found))
+    tables.show(tables.Table(columns, rows))
     output.echo()
 
 

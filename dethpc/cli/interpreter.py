@@ -1,4 +1,4 @@
-"""Which ``python3`` an experiment's jobs run, in words."""
+"""The description of the ``python3`` that an experiment's jobs run."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Json = dict[str, Any]
 
 def sentence(about: Json) -> str:
     """``about``: what the API says of an experiment. "" when nobody knows."""
-    said = words(about)
-    if said != NONE:
-        return f"python3 is {said}" if said else ""
+    description = words(about)
+    if description != NONE:
+        return f"python3 is {description}" if description else ""
     return "det: warning: this shell finds no python3, and so will its jobs: activate an environment, or set environment.python"
 
 
@@ -22,20 +22,20 @@ NONE = "none: the shell that created it finds no python3"
 
 
 def words(about: Json) -> str:
-    found, wanted = about.get("environment"), TrialConfig.from_json(about.get("config") or {})
-    if found and found.get("image"):
-        return f"that of image {found['image']}"
-    if wanted.python:
-        return f"{short(wanted.python)}, as environment.python says"
-    if wanted.sets_up:
+    environment, config = about.get("environment"), TrialConfig.from_json(about.get("config") or {})
+    if environment and environment.get("image"):
+        return f"that of image {environment['image']}"
+    if config.python:
+        return f"{short(config.python)}, as environment.python says"
+    if config.sets_up:
         return "what environment.setup leaves first on PATH"
-    if not found:
+    if not environment:
         return ""
-    if not found["python"]:
+    if not environment["python"]:
         return NONE
-    packages = [f"{name} {version}" for name, version in (found.get("packages") or {}).items()]
-    whose = [] if found["source"] == "shell" else ["the master's (its client sent no environment)"]
-    return ", ".join([short(found["python"]), *packages, *whose])
+    packages = [f"{name} {version}" for name, version in (environment.get("packages") or {}).items()]
+    whose = [] if environment["source"] == "shell" else ["the master's (its client sent no environment)"]
+    return ", ".join([short(environment["python"]), *packages, *whose])
 
 
 def short(path: str) -> str:

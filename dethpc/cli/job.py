@@ -34,25 +34,25 @@ def job(ctx: click.Context) -> None:
 @output.as_yaml
 @listing
 def list_jobs(
-    resource_pool: Optional[str], why: bool, limit: int, offset: int, reverse: bool, wanted: tables.Wanted
+    resource_pool: Optional[str], why: bool, limit: int, offset: int, reverse: bool, layout: tables.Layout
 ) -> None:
     """List the jobs that want slots, in the order in which they get them; jobs that have ended are left out."""
     from dethpc.client import cluster, jobs
 
     session = connect()
-    found, queue_order = jobs.queue(session, resource_pool)
-    if resource_pool and not found:
+    rows, queue_order = jobs.queue(session, resource_pool)
+    if resource_pool and not rows:
         pools = [pool["name"] for pool in cluster.resource_pools(session)]
         if resource_pool not in pools:
             raise no_pool(resource_pool, pools)
-    ids = short([str(j["jobId"]) for j in found])
-    found = found[:: -1 if reverse else 1][offset:][: limit or None]
+    ids = short([str(j["jobId"]) for j in rows])
+    rows = rows[:: -1 if reverse else 1][offset:][: limit or None]
     waits = jobs.waiting(session) if why else {}
     if why:
-        for j in found:
+        for j in rows:
             j["waiting"] = waits.get(str(j["jobId"]))
-    if wanted.as_json:
-        output.print_json({"jobs": found})
+    if layout.as_json:
+        output.print_json({"jobs": rows})
         return
     fair = queue_order == "fair_share"
     columns = [
@@ -69,8 +69,8 @@ def list_jobs(
         *([tables.Column("Waiting for", lambda j: _waiting(j["waiting"]), terminal=False)] if why else []),
     ]
     # a terminal has no room for sentences in a table: they stand below it
-    reasons = [f"{_called(j, ids)}: {_waiting(j['waiting'])}" for j in found if why and j["waiting"]]
-    tables.show(tables.Table(columns, found, below=reasons), wanted)
+    reasons = [f"{_called(j, ids)}: {_waiting(j['waiting'])}" for j in rows if why and j["waiting"]]
+    tables.show(tables.Table(columns, rows, below=reasons), layout)
 
 
 def _called(job: Json, ids: dict[str, str]) -> str:
@@ -128,8 +128,8 @@ def update(job_id: str, **wishes: Any) -> None:
 
     given = {name: value for name, value in wishes.items() if value is not None}
     if len(given) != 1:
-        found = ", ".join(f"--{name.replace('_', '-')}" for name in given) or "none"
-        raise click.UsageError(f"say one of {', '.join(f'--{n}' for n in _OPERATIONS)}; found {found}")
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in given) or "none"
+        raise click.UsageError(f"say one of {', '.join(f'--{n}' for n in _OPERATIONS)}; found {options}")
     (name, value), *_ = given.items()
     wished = {"jobId": job_id, _OPERATIONS[name.replace("_", "-")]: value}
     jobs.update(connect(), [wished])

@@ -1,4 +1,4 @@
-"""``det experiment create --local --test-mode``: one short circle of an experiment on this machine, without master or Slurm.
+"""``det experiment create --local --test-mode``: a short test run of an experiment on this machine, without master or Slurm.
 
 The entrypoint runs as on a node, through the same node program, twice: the first time it trains a little, validates and saves a
 checkpoint; the second time it goes on from that. Trial classes and Trainers train one batch and end by themselves; other code
@@ -49,7 +49,7 @@ class Step(NamedTuple):
 
     name: str
     good: Optional[bool]
-    words: str
+    message: str
 
 
 def run(loaded: Loaded, context: Context) -> list[Step]:
@@ -253,8 +253,8 @@ def _saved(config: ExperimentConfig, attempt: _Attempt, saved: list[Report]) -> 
         return Step("checkpoint", True, f"{len(saved[-1].data.get('resources') or {})} files")
     if not attempt.well:
         return Step("checkpoint", None, "none was saved")
-    wanted = attempt.end.acked or (isinstance(config.entrypoint, str) and is_trial_class(config.entrypoint))
-    return Step("checkpoint", False if wanted else None, "none was saved: after a pause, training would start over")
+    expected = attempt.end.acked or (isinstance(config.entrypoint, str) and is_trial_class(config.entrypoint))
+    return Step("checkpoint", False if expected else None, "none was saved: after a pause, training would start over")
 
 
 def _ranked(step: Step, config: ExperimentConfig, hparams: dict[str, Any], validations: list[Report]) -> Step:
@@ -263,7 +263,7 @@ def _ranked(step: Step, config: ExperimentConfig, hparams: dict[str, Any], valid
         unranked(config, hparams, event.data[ReportKind.METRICS], int(event.data["steps_completed"]))
         for event in validations
     ]
-    return step._replace(good=False, words=problems[0]) if problems and all(problems) else step
+    return step._replace(good=False, message=problems[0]) if problems and all(problems) else step
 
 
 def _reported(name: str, events: list[Report], attempt: _Attempt, why: str) -> Step:

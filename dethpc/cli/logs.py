@@ -145,24 +145,24 @@ def _show_all(session: Any, experiment_id: int, **options: Any) -> None:
     again = f"the experiment continues. To watch again: det experiment logs --all -f {experiment_id}"
     _show_together(session, which, again, **options)
     if options["follow"]:
-        told = experiments.get(connect(), experiment_id)["experiment"]
-        _exit_like([(f"experiment {experiment_id}", told)])
+        experiment = experiments.get(connect(), experiment_id)["experiment"]
+        _exit_like([(f"experiment {experiment_id}", experiment)])
 
 
 def first_trial(session: Any, experiment_id: int, *, wait: bool) -> Optional[int]:
     """The experiment's first trial. ``wait``: until there is one, or the experiment has ended without."""
     from dethpc.client import experiments
 
-    said = False
+    reported = False
     while True:
         for trial in experiments.trials(session, experiment_id, limit=1):
             return int(trial["id"])
         state = output.state(experiments.get(session, experiment_id)["experiment"]["state"])
         if not wait or state in ("COMPLETED", "CANCELED", "ERROR", "DELETE_FAILED", "DELETED"):
             return None
-        if not said:
+        if not reported:
             output.say(f"Experiment {experiment_id} is {state}; waiting for its first trial ...")
-            said = True
+            reported = True
         time.sleep(0.5)
 
 
@@ -220,12 +220,14 @@ def _show_together(
     from dethpc.client import logs
 
     last = _last(follow, head, tail, raw or as_json)
-    wanted = logs.Filter(level=logs.level_of(level), **which)
+    chosen = logs.Filter(level=logs.level_of(level), **which)
     if follow:
-        lines = logs.follow_together(reconnect(session), trials, wanted, tail=last)
+        lines = logs.follow_together(reconnect(session), trials, chosen, tail=last)
     else:
-        known = trials(session)[0]
-        lines = _shown(lambda count: logs.together(session, known, wanted, head=head, tail=count), last, raw or as_json)
+        endings = trials(session)[0]
+        lines = _shown(
+            lambda count: logs.together(session, endings, chosen, head=head, tail=count), last, raw or as_json
+        )
     if _printed(lines, follow, again, as_json=as_json, utc=utc, raw=raw, named=True) == 0:
         output.say("No such lines in any of the trials")
 
@@ -355,17 +357,17 @@ def for_people(line: dict[str, Any], *, utc: bool = False, named: bool = False) 
     who = [f"trial {line['trialId']}"] if named else []
     who += [str(line.get("agentId") or "")] + ([f"rank {line['rankId']}"] if line.get("rankId") is not None else [])
     level, text = _level(line), str(line.get("log") or "").rstrip("\n")
-    said = "" if level in ("", "INFO") or text.startswith(level) else f"{level}: "
+    prefix = "" if level in ("", "INFO") or text.startswith(level) else f"{level}: "
     text = text.removeprefix("INFO: ")
-    return f"{' '.join([clock, *filter(None, who)])} | {said}{text}"
+    return f"{' '.join([clock, *filter(None, who)])} | {prefix}{text}"
 
 
-def _exit_like(told: Sequence[tuple[str, dict[str, Any]]]) -> None:
+def _exit_like(rows: Sequence[tuple[str, dict[str, Any]]]) -> None:
     """Say which of them failed or were canceled and why, and exit as ``wait`` does."""
     from dethpc.cli.describe import reason
 
     codes = set()
-    for noun, about in told:
+    for noun, about in rows:
         state = output.state(about.get("state"))
         code = {"ERROR": 1, "CANCELED": 3}.get(state, 0)
         if code:
@@ -381,7 +383,7 @@ def _say_why(session: Any, trial: int) -> None:
     from dethpc.cli.describe import reason, waiting
     from dethpc.client import trials
 
-    told = trials.get(session, trial)
-    waits = None if told.get("endTime") else trials.waiting(session, trial)
-    why = waiting(waits) if waits else reason(told)
-    output.say(f"No such lines. Trial {trial} is {output.standing(told)}{f': {why}' if why else ''}")
+    row = trials.get(session, trial)
+    waits = None if row.get("endTime") else trials.waiting(session, trial)
+    why = waiting(waits) if waits else reason(row)
+    output.say(f"No such lines. Trial {trial} is {output.standing(row)}{f': {why}' if why else ''}")

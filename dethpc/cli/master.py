@@ -49,9 +49,9 @@ def up(port: Optional[int], host: Optional[str], foreground: bool, slurm: bool, 
                 "this site runs masters as Slurm jobs only (master.where: slurm): det master up submits one"
             )
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        words = master_process.command(root, port, host)
+        argv = master_process.command(root, port, host)
         os.chdir(master_process.folder())
-        os.execve(words[0], words, master_process.environment())
+        os.execve(argv[0], argv, master_process.environment())
     elif slurm:
         from dethpc.cli import master_job
 
@@ -109,14 +109,14 @@ def info(as_json: bool) -> None:
     from dethpc.client import cluster
 
     session = connect()
-    found = cluster.master(session)
+    about = cluster.master(session)
     try:
         config = cluster.master_config(session)
     except errors.DethpcError:  # only its owner may know
         config = {}
     lease = {} if named_master() else Home(_home()).own_master()
     if as_json:
-        output.print_json({"url": session.url, **found, "home": config.get("home"), "lease": lease})
+        output.print_json({"url": session.url, **about, "home": config.get("home"), "lease": lease})
         return
     output.print_fields(
         [
@@ -125,22 +125,22 @@ def info(as_json: bool) -> None:
             ("Scheduler", serves.scheduler(lease) or config.get("scheduler")),
             ("Host", lease.get("host")),
             ("Process", lease.get("pid")),
-            ("Since", output.when(found.get("startedAt"))),
+            ("Since", output.when(about.get("startedAt"))),
             ("Home", config.get("home")),
             ("Site file", config.get("site_file") or "none"),
             ("Pools", ", ".join(config.get("pools") or {})),
-            ("Cluster", f"{found.get('clusterName')} ({found.get('clusterId')})"),
-            ("Version", f"{found.get('dethpcVersion')}, speaks the API of Determined {found.get('version')}"),
-            ("Trouble", found.get("trouble")),
-            ("Notice", found.get("notice")),
+            ("Cluster", f"{about.get('clusterName')} ({about.get('clusterId')})"),
+            ("Version", f"{about.get('dethpcVersion')}, speaks the API of Determined {about.get('version')}"),
+            ("Trouble", about.get("trouble")),
+            ("Notice", about.get("notice")),
         ]
     )
-    if words := serves.another(lease, os.environ):
-        output.say(f"det: warning: {words}")
+    if message := serves.another(lease, os.environ):
+        output.say(f"det: warning: {message}")
 
 
-def _listening(told: dict[str, Any]) -> Optional[str]:
-    return f"{', '.join(told['hosts'])} ({told['why']})" if told.get("hosts") else None
+def _listening(listening: dict[str, Any]) -> Optional[str]:
+    return f"{', '.join(listening['hosts'])} ({listening['why']})" if listening.get("hosts") else None
 
 
 @master.command()
@@ -167,23 +167,23 @@ def certificate() -> None:
 
 
 @master.command(context_settings={"ignore_unknown_options": True})
-@click.argument("words", metavar="[show]", nargs=-1)
+@click.argument("argv", metavar="[show]", nargs=-1)
 @output.as_yaml
 @output.as_json
-def config(words: tuple[str, ...], as_json: bool) -> None:
+def config(argv: tuple[str, ...], as_json: bool) -> None:
     """Show the master's configuration."""
     from dethpc.client import cluster
 
-    if words not in ((), ("show",)):
-        if sentence := elsewhere.instead(["master", "config", *words]):
+    if argv not in ((), ("show",)):
+        if sentence := elsewhere.instead(["master", "config", *argv]):
             raise NotHere([sentence])
-        raise click.UsageError(f"No such argument or option: {words[0]}")
+        raise click.UsageError(f"No such argument or option: {argv[0]}")
 
-    found = cluster.master_config(connect())
+    settings = cluster.master_config(connect())
     if as_json:
-        output.print_json(found)
+        output.print_json(settings)
         return
-    output.print_yaml(found)
+    output.print_yaml(settings)
 
 
 @master.command()
@@ -254,31 +254,31 @@ def check(as_json: bool, mend: bool) -> None:
     )
     if done.returncode:
         raise click.exceptions.Exit(1)
-    found = json.loads(done.stdout)
-    for path in () if as_json else found["mended"]:
+    report = json.loads(done.stdout)
+    for path in () if as_json else report["mended"]:
         output.say(f"{path}: rewritten from the database; the old file is beside it")
     if as_json:
-        output.print_json(found)
-    elif found["differences"]:
-        rows = [(d["experimentId"], d["where"], d["what"]) for d in found["differences"]]
+        output.print_json(report)
+    elif report["differences"]:
+        rows = [(d["experimentId"], d["where"], d["what"]) for d in report["differences"]]
         tables.show(tables.plain(["Experiment", "Where", "What differs"], rows))
         differences = "1 difference" if len(rows) == 1 else f"{len(rows)} differences"
-        if not mend and any(d["where"] == "change log" for d in found["differences"]):
+        if not mend and any(d["where"] == "change log" for d in report["differences"]):
             output.say(
                 "To rewrite change logs that are damaged or lack what the database has: "
                 "det master down; det master check --mend"
             )
-        if any(d["where"] in ("database", "change log", "journal") for d in found["differences"]):
+        if any(d["where"] in ("database", "change log", "journal") for d in report["differences"]):
             output.say(
                 f"{differences}; det master rebuild recreates the database from the files; what only the database has is lost"
             )
-        elif any(d["where"] in ("run directory", "checkpoint", "archive") for d in found["differences"]):
+        elif any(d["where"] in ("run directory", "checkpoint", "archive") for d in report["differences"]):
             output.say(f"{differences}; a rebuild cannot restore what is missing there, only a backup can")
         else:
             output.say(differences)
     else:
-        output.echo(f"The database and the files agree ({found['experiments']} experiments)")
-    raise click.exceptions.Exit(1 if found["differences"] else 0)
+        output.echo(f"The database and the files agree ({report['experiments']} experiments)")
+    raise click.exceptions.Exit(1 if report["differences"] else 0)
 
 
 def _must_be_down(root: Path) -> None:

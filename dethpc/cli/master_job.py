@@ -1,4 +1,4 @@
-"""The user's own master as a Slurm job, for sites whose login nodes are not for processes that stay."""
+"""The user's own master as a Slurm job, for sites whose login nodes end long-running processes."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def up(
 
 def _submit(root: Path, name: str, port: Optional[int], host: Optional[str], sbatch_args: Sequence[str]) -> str:
     run = f"cd {shlex.quote(master_process.folder())} && exec {shlex.join(master_process.command(root, port, host or '0.0.0.0'))}"
-    words = ["sbatch", "--parsable", f"--job-name={name}", "--dependency=singleton", "--requeue", "--open-mode=append"]
-    words += [f"--output={Home(root).log}", "--ntasks=1", *sbatch_args, f"--wrap={run}"]
-    done = subprocess.run(words, capture_output=True, text=True, env=master_process.environment(), check=False)
+    argv = ["sbatch", "--parsable", f"--job-name={name}", "--dependency=singleton", "--requeue", "--open-mode=append"]
+    argv += [f"--output={Home(root).log}", "--ntasks=1", *sbatch_args, f"--wrap={run}"]
+    done = subprocess.run(argv, capture_output=True, text=True, env=master_process.environment(), check=False)
     if done.returncode != 0:
         raise errors.SubmitRejected(f"sbatch refused the master's job: {done.stderr.strip() or done.stdout.strip()}")
     numbers = re.findall(r"^\s*(\d+)(?:;.*)?$", done.stdout, re.MULTILINE)  # a site's sbatch may print other lines

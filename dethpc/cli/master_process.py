@@ -1,4 +1,4 @@
-"""Start the user's own master in the background, and see that it answers."""
+"""Start the user's own master in the background and wait until it answers."""
 
 from __future__ import annotations
 
@@ -156,20 +156,20 @@ def _doubt(root: Path) -> None:
 
 def command(root: Path, port: Optional[int] = None, host: Optional[str] = None) -> list[str]:
     """The command that runs a master in the foreground."""
-    words = [sys.executable, "-m", "dethpc.master", "--home", str(root)]
+    argv = [sys.executable, "-m", "dethpc.master", "--home", str(root)]
     if host is not None:
-        words += ["--host", host]
+        argv += ["--host", host]
     if port is not None:
-        words += ["--port", str(port)]
-    return words
+        argv += ["--port", str(port)]
+    return argv
 
 
 def environment() -> dict[str, str]:
     """This one, without what speaks to a master, such as DET_MASTER and DET_PASS; a path stays what it was in this folder."""
-    found = {name: value for name, value in os.environ.items() if not name.startswith("DET_")}
-    if found.get("DETHPC_SITE_CONFIG"):
-        found["DETHPC_SITE_CONFIG"] = os.path.abspath(found["DETHPC_SITE_CONFIG"])
-    return found
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("DET_")}
+    if variables.get("DETHPC_SITE_CONFIG"):
+        variables["DETHPC_SITE_CONFIG"] = os.path.abspath(variables["DETHPC_SITE_CONFIG"])
+    return variables
 
 
 def folder() -> str:
@@ -225,8 +225,8 @@ def _may_live(held: dict[str, Any]) -> bool:
 
 def read_master_file(root: Path) -> dict[str, Any]:
     """``master.json``; {} when there is none, or a damaged one: a master that lives writes that again."""
-    found = Home(root).own_master()
-    return found if isinstance(found.get("pid") or 0, int) else {}
+    master = Home(root).own_master()
+    return master if isinstance(master.get("pid") or 0, int) else {}
 
 
 def answers(url: str) -> bool:
@@ -243,8 +243,8 @@ def reached(url: str) -> Optional[Session]:
     except (errors.DethpcError, ValueError):
         return None
     about: Any = session.about
-    known = read_master_file(home()).get("cluster_id")
-    if known and about.get("clusterId") != known:
+    cluster_id = read_master_file(home()).get("cluster_id")
+    if cluster_id and about.get("clusterId") != cluster_id:
         return None
     if about.get("trouble"):
         output.say(f"note: the master answers, and {about['trouble']}")

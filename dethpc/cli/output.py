@@ -1,4 +1,4 @@
-"""What ``det`` prints, but for its tables (``tables``): lines, JSON, fields; how times, numbers and sizes are written."""
+"""Output of ``det`` other than tables (``tables``): lines, JSON and fields; the formats of times, numbers and sizes."""
 
 from __future__ import annotations
 
@@ -187,11 +187,11 @@ def ago(value: Optional[str]) -> str:
         return moment.astimezone().date().isoformat()
     for unit, seconds in (("d", 2 * 86400), ("h", 2 * 3600), ("m", 60)):
         if abs(passed) >= seconds:
-            said = f"{int(abs(passed) // {'d': 86400, 'h': 3600, 'm': 60}[unit])}{unit}"
+            amount = f"{int(abs(passed) // {'d': 86400, 'h': 3600, 'm': 60}[unit])}{unit}"
             break
     else:
-        said = f"{int(abs(passed))}s"
-    return f"{said} ago" if passed >= 0 else f"in {said}"
+        amount = f"{int(abs(passed))}s"
+    return f"{amount} ago" if passed >= 0 else f"in {amount}"
 
 
 def digits(value: Any, significant: int = 4) -> str:
@@ -218,8 +218,8 @@ def values(named: dict[str, Any]) -> str:
 
 def flat(named: Optional[Mapping[str, Any]]) -> dict[str, Any]:
     """``{"a": {"b": 1}}`` as ``{"a.b": 1}``; a list is one value, as JSON."""
-    found = leaves(named or {})
-    return {name: compact(value) if isinstance(value, (list, dict)) else value for name, value in found}
+    pairs = leaves(named or {})
+    return {name: compact(value) if isinstance(value, (list, dict)) else value for name, value in pairs}
 
 
 def settings(named: Optional[dict[str, Any]]) -> str:

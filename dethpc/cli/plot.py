@@ -169,30 +169,30 @@ def _show(session: Any, chosen: Sequence[int], searcher: SearcherConfig, what: s
     answers: list[Json] = []
     for group in wish.groups or ("",):
         answers += trials.series(session, chosen, names=exact, group=group, points=points)
-    found = curves.read(answers, patterns)
-    found.sort(key=lambda curve: (curve.metric, chosen.index(curve.trial), curve.group != "training", curve.group))
-    if not found:
+    drawn = curves.read(answers, patterns)
+    drawn.sort(key=lambda curve: (curve.metric, chosen.index(curve.trial), curve.group != "training", curve.group))
+    if not drawn:
         raise errors.NotFound(_nothing(what, answers, patterns, wish.groups))
     if data:
-        _print_data(found, wish)
+        _print_data(drawn, wish)
         return
     if wish.smooth:
-        found = [curves.with_smoothing(curve, wish.smooth) for curve in found]
+        drawn = [curves.with_smoothing(curve, wish.smooth) for curve in drawn]
     if wish.png:
         from dethpc.cli.picture import draw
 
-        draw(found, what, wish.png, x=wish.x, log_x=wish.log_x, log_y=wish.log_y)
+        draw(drawn, what, wish.png, x=wish.x, log_x=wish.log_x, log_y=wish.log_y)
         output.echo(wish.png)
         return
-    for number, metric in enumerate(dict.fromkeys(curve.metric for curve in found)):
+    for number, metric in enumerate(dict.fromkeys(curve.metric for curve in drawn)):
         if number:
             output.echo()
-        _print_chart([curve for curve in found if curve.metric == metric], what, wish)
+        _print_chart([curve for curve in drawn if curve.metric == metric], what, wish)
 
 
 def _nothing(what: str, answers: Sequence[Json], patterns: Sequence[str], groups: Sequence[str]) -> str:
     """What was looked for, and what there is."""
-    wanted = ", ".join(patterns) + (f" in {', '.join(groups)}" if groups else "")
+    choice = ", ".join(patterns) + (f" in {', '.join(groups)}" if groups else "")
     summaries: dict[str, set[str]] = {}
     for answer in answers:
         for key, names in (answer["trial"].get("summaryMetrics") or {}).items():
@@ -200,12 +200,12 @@ def _nothing(what: str, answers: Sequence[Json], patterns: Sequence[str], groups
     if not any(summaries.values()):
         return f"{what}: nothing was reported yet. To follow a trial's log: det trial logs -f ID"
     there = "; ".join(f"{', '.join(sorted(names))} ({group})" for group, names in sorted(summaries.items()) if names)
-    return f"{what}: no number was reported as {wanted}. There are: {output.plain(there)}. Choose with --metric and --group"
+    return f"{what}: no number was reported as {choice}. There are: {output.plain(there)}. Choose with --metric and --group"
 
 
-def _print_data(found: Sequence[Curve], wish: Wish) -> None:
+def _print_data(drawn: Sequence[Curve], wish: Wish) -> None:
     plots = []
-    for curve in found:
+    for curve in drawn:
         smooth = curves.with_smoothing(curve, wish.smooth).points if wish.smooth else curve.points
         plots.append((curve, [(p, s.value) for p, s in zip(curve.points, smooth)]))
     if wish.as_json:
@@ -234,7 +234,7 @@ def _print_data(found: Sequence[Curve], wish: Wish) -> None:
         for c, points in plots
         for p, s in points
     ]
-    tables.show(tables.plain([*headers, *(["smoothed"] if wish.smooth else [])], rows), tables.Wanted(as_csv=True))
+    tables.show(tables.plain([*headers, *(["smoothed"] if wish.smooth else [])], rows), tables.Layout(as_csv=True))
 
 
 def _text(value: Optional[float]) -> str:
@@ -242,30 +242,30 @@ def _text(value: Optional[float]) -> str:
     return "" if value is None else repr(value)
 
 
-def _print_chart(found: Sequence[Curve], what: str, wish: Wish) -> None:
+def _print_chart(drawn: Sequence[Curve], what: str, wish: Wish) -> None:
     """One metric: its chart, a table of the curves, and on stderr what the chart leaves out."""
     from dethpc.cli.chart import COLOURS, Axis, Line, chart
 
-    groups = list(dict.fromkeys(curve.group for curve in found))
-    trials = list(dict.fromkeys(curve.trial for curve in found))
-    unit, seconds = _unit(found) if wish.x == "time" else (wish.x, 1.0)
+    groups = list(dict.fromkeys(curve.group for curve in drawn))
+    trials = list(dict.fromkeys(curve.trial for curve in drawn))
+    unit, seconds = _unit(drawn) if wish.x == "time" else (wish.x, 1.0)
     lines = []
-    for number, curve in enumerate(found):
+    for number, curve in enumerate(drawn):
         name = " ".join([str(curve.trial)] * (len(trials) > 1) + [curve.group] * (len(groups) > 1))
         points = [(x / seconds, y) for x, y in _places(curve, wish)]
         lines.append(Line(name, points, COLOURS[number % len(COLOURS)]))
-    metric = found[0].metric + (f" ({groups[0]})" if len(groups) == 1 else "")
+    metric = drawn[0].metric + (f" ({groups[0]})" if len(groups) == 1 else "")
     smoothing = f", smoothed {wish.smooth:g}" if wish.smooth else ""
     for row in output.wrapped(f"{output.plain(metric)} over {unit}{smoothing}: {what}", 0, hanging=4):
         output.echo(row)
     if any(line.points for line in lines):
         x, y, old = Axis(wish.log_x), Axis(wish.log_y), "utf" not in (sys.stdout.encoding or "").lower()
-        drawn = [line for line in lines if line.points]
-        for row in chart(drawn, width=wish.width, height=wish.height, x=x, y=y, ascii_only=old):
+        plotted = [line for line in lines if line.points]
+        for row in chart(plotted, width=wish.width, height=wish.height, x=x, y=y, ascii_only=old):
             click.echo(row)
     headers = ["Trial", *(["Group"] if len(groups) > 1 else []), "First", "Last", "Min", "Max"]
     cells = []
-    for curve in found:
+    for curve in drawn:
         values = [point.value for point in curve.drawable]
         figures = [values[0], values[-1], min(values), max(values)] if values else [None] * 4
         named = [curve.trial, *([curve.group] if len(groups) > 1 else [])]
@@ -273,7 +273,7 @@ def _print_chart(found: Sequence[Curve], what: str, wish: Wish) -> None:
     for text, colour in zip(tables.aligned(headers, cells), ["", *(line.colour for line in lines)]):
         mark = "" if _plain() else click.style("━ ", fg=colour) if colour else "  "
         click.echo(mark + text)
-    for one in dict.fromkeys(one for curve in found for one in _news(curve, wish)):
+    for one in dict.fromkeys(one for curve in drawn for one in _news(curve, wish)):
         output.say(one)
 
 
@@ -306,9 +306,9 @@ def _news(curve: Curve, wish: Wish) -> list[str]:
     return news
 
 
-def _unit(found: Sequence[Curve]) -> tuple[str, float]:
+def _unit(drawn: Sequence[Curve]) -> tuple[str, float]:
     """The name of the time axis, and seconds in its unit."""
-    longest = max((point.seconds for curve in found for point in curve.points), default=0.0)
+    longest = max((point.seconds for curve in drawn for point in curve.points), default=0.0)
     for name, size in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if longest >= 3 * size:
             return f"{name} since the start of the trial", size

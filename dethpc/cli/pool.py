@@ -12,9 +12,9 @@ from dethpc.cli.connect import of_cluster
 from dethpc.cli.group import Failed, LazyGroup
 
 
-def no_pool(name: str, known: Sequence[str]) -> Failed:
+def no_pool(name: str, names: Sequence[str]) -> Failed:
     """What to say to somebody who names a pool that is not there."""
-    return Failed([f"there is no resource pool {name!r}; there are {', '.join(known)}"])
+    return Failed([f"there is no resource pool {name!r}; there are {', '.join(names)}"])
 
 
 @click.group(
@@ -26,15 +26,15 @@ def pool() -> None:
 
 @pool.command("list")
 @listing
-def list_pools(wanted: tables.Wanted) -> None:
+def list_pools(layout: tables.Layout) -> None:
     """List the resource pools and how full they are."""
     from dethpc.client import cluster
 
     pools = of_cluster(cluster.resource_pools)
-    if wanted.as_json:
+    if layout.as_json:
         output.print_json(pools)
         return
-    tables.show(tables.Table(_COLUMNS, pools), wanted)
+    tables.show(tables.Table(_COLUMNS, pools), layout)
 
 
 _COLUMNS = [

@@ -1,4 +1,4 @@
-"""``det preview-search``: what a search costs, before anything runs."""
+"""``det preview-search``: the cost of a search, before anything runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``det run-local``: a whole experiment on this machine, by the embedded scheduler, with a master for as long as it is needed.
+"""``det run-local``: a whole experiment on this machine, by the embedded scheduler, with a master that ends with it.
 
 It has a home of its own inside of the user's: nothing of the user's own master, site or Slurm takes part. Of several at once
 the first starts the master, the last stops it, and they share this machine's slots.
@@ -102,8 +102,8 @@ def _run(
                 if problem.field == "resources.slots_per_trial":
                     problem.hint = "--slots gives this machine as many as you say"
             raise
-    if said := interpreter.sentence(answer):
-        output.say(said)
+    if sentence := interpreter.sentence(answer):
+        output.say(sentence)
     number = int(answer["experiment"]["id"])
     try:
         state = wait.until_ended(number, to_stderr=as_json)

@@ -1,4 +1,4 @@
-"""``det simulate``: what a search would take, without a master, a cluster or training."""
+"""``det simulate``: the duration and cost of a search, simulated without a master, a cluster or training."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def slot() -> None:
 
 @slot.command("list")
 @listing
-def list_slots(wanted: tables.Wanted) -> None:
+def list_slots(layout: tables.Layout) -> None:
     """List every slot and whether it is free."""
     from dethpc.client import cluster
 
@@ -36,10 +36,10 @@ def list_slots(wanted: tables.Wanted) -> None:
         for a in of_cluster(cluster.agents)
         for key, s in (a.get("slots") or {}).items()
     ]
-    if wanted.as_json:
+    if layout.as_json:
         output.print_json(slots)
         return
-    tables.show(tables.Table(_COLUMNS, slots), wanted)
+    tables.show(tables.Table(_COLUMNS, slots), layout)
 
 
 _COLUMNS = [

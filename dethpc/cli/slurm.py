@@ -1,4 +1,4 @@
-"""``det slurm``: from a job of the scheduler to its trial."""
+"""``det slurm``: the trial that a Slurm job runs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Json = dict[str, Any]
 
 def _job(context: click.Context, parameter: click.Parameter, text: str) -> str:
     """``28``, or ``28_3`` of a job array; ``28.batch`` and ``28.0``, as sacct lists the steps of a job, mean their job."""
-    found = re.fullmatch(r"(\d+(?:_\d+)?)(\.\w+)?", text, re.ASCII)
+    match = re.fullmatch(r"(\d+(?:_\d+)?)(\.\w+)?", text, re.ASCII)
     if re.match(r"\d+_\[", text):
         raise click.BadParameter(f"{text} is a job array; name one of its jobs, such as {text.partition('[')[0]}3")
-    if found is None:
+    if match is None:
         raise click.BadParameter(f"must be a job id of Slurm as squeue shows it, such as 28 or 28_3, not {text!r}")
-    return found[1]
+    return match[1]
 
 
 @click.command()
@@ -31,11 +31,11 @@ def slurm(job_id: str, as_json: bool) -> None:
     from dethpc.cli.describe import advice, job, used
     from dethpc.client import trials
 
-    found = trials.of_job(connect(), job_id)
+    runs = trials.of_job(connect(), job_id)
     if as_json:
-        output.print_json({"jobId": job_id, "runs": found})
+        output.print_json({"jobId": job_id, "runs": runs})
         return
-    for n, one in enumerate(found):
+    for n, one in enumerate(runs):
         if n:
             output.echo()
         output.print_fields(

@@ -1,4 +1,4 @@
-"""The one layout of every table that ``det`` prints. A command says which columns there are; this says how they look.
+"""The layout of every table that ``det`` prints. A command names the columns; this module formats them.
 
 - **A terminal** gets what people read: ages, four digits, the best row marked, and lines that fit. Where room is short, long text
   is cut with an ellipsis and the columns of the highest ``rank`` give way; no cell is ever folded.
@@ -37,7 +37,7 @@ METRIC = Kind(output.digits, right=True, piped=output.digits)
 SETTING = Kind(lambda value: output.digits(value, 3), right=True, piped=output.digits)  # a hyperparameter
 STATE = Kind(output.state, output.state)
 STANDING = Kind(
-    output.plain, lambda words: words.partition(" (")[0]
+    output.plain, lambda text: text.partition(" (")[0]
 )  # of ``output.standing``; a script reads the state alone
 AGE = Kind(output.ago, output.when, right=True)
 DURATION = Kind(output.duration, right=True, piped=output.duration)  # seconds
@@ -93,7 +93,7 @@ def plain(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
     return Table([Column(name, n, least=12) for n, name in enumerate(headers)], list(rows))
 
 
-class Wanted(NamedTuple):
+class Layout(NamedTuple):
     """What the options of a list ask for."""
 
     wide: bool = False
@@ -103,24 +103,24 @@ class Wanted(NamedTuple):
     as_json: bool = False
 
 
-_AS_IT_IS = Wanted()
+_AS_IT_IS = Layout()
 
 
-def show(table: Table, wanted: Wanted = _AS_IT_IS) -> None:
+def show(table: Table, layout: Layout = _AS_IT_IS) -> None:
     """Print it. Raises: click.UsageError for a column that is not there."""
-    rows = in_order(table, wanted.sort)
+    rows = in_order(table, layout.sort)
     form = FORMS.get(os.environ.get("DET_TABLES", ""))
     on_terminal = sys.stdout.isatty() and form is None
-    if wanted.columns:
-        columns = [_named(table, word) for word in wanted.columns]
-    elif wanted.wide or wanted.as_csv:
+    if layout.columns:
+        columns = [_named(table, word) for word in layout.columns]
+    elif layout.wide or layout.as_csv:
         columns = list(table.columns)
     else:
         columns = [column for column in table.columns if (column.terminal if on_terminal else column.pipe)]
-    if on_terminal and not wanted.as_csv:
-        _draw(table, columns, rows, every=wanted.wide or bool(wanted.columns))
+    if on_terminal and not layout.as_csv:
+        _draw(table, columns, rows, every=layout.wide or bool(layout.columns))
         return
-    if wanted.as_csv:
+    if layout.as_csv:
         write_csv(columns, rows, sys.stdout)
         return
     if table.title:
@@ -145,13 +145,13 @@ def _written(how: Sequence[Callable[[Any], str]], columns: Sequence[Column], row
 
 
 def _named(table: Table, word: str) -> Column:
-    words = [{c.word, c.name.lower()} for c in table.columns]
+    headings = [{c.word, c.name.lower()} for c in table.columns]
     shown = [{c.heading.lower(), c.title.lower()} for c in table.columns]  # what a terminal shows is taken, too
-    for called, column in zip([*words, *shown], [*table.columns] * 2):
+    for called, column in zip([*headings, *shown], [*table.columns] * 2):
         if word and word.lower() in called:
             return column
-    known = ", ".join(column.word for column in table.columns)
-    raise click.UsageError(f"there is no column {word!r}; there are: {known}")
+    names = ", ".join(column.word for column in table.columns)
+    raise click.UsageError(f"there is no column {word!r}; there are: {names}")
 
 
 def in_order(table: Table, sort: str) -> list[Any]:
@@ -264,8 +264,8 @@ def _draw(table: Table, columns: Sequence[Column], rows: Sequence[Any], *, every
     def say(text: Text) -> None:
         console.print(text, soft_wrap=True)
 
-    def note(words: str, style: str) -> None:
-        for part in output.wrapped(output.plain(words), 0, hanging=2):
+    def note(text: str, style: str) -> None:
+        for part in output.wrapped(output.plain(text), 0, hanging=2):
             say(Text(part, style=style))
 
     for heading in filter(None, [table.title, *table.above]):
@@ -278,8 +278,8 @@ def _draw(table: Table, columns: Sequence[Column], rows: Sequence[Any], *, every
         say(text)
     hidden = [c.name for n, c in enumerate(columns) if n not in shown and any(row[n] for row in cells)]
     notes = [*table.below, f"not shown: {', '.join(hidden)} (--wide shows all)" if hidden else ""]
-    for words in filter(None, notes):
-        note(words, "dim")
+    for message in filter(None, notes):
+        note(message, "dim")
 
 
 def fit(
@@ -290,7 +290,7 @@ def fit(
     Long text and long headings give way first, the widest before the others, then whole columns by rank, the last of a rank
     first. ``room`` None: as wide as they are.
     """
-    left = list(shown)
+    remaining = list(shown)
     natural = [max(pair) for pair in zip(headings, bodies)]
     least = [
         max(min(heading, _HEADING), min(body, column.least) if column.least else body)
@@ -298,16 +298,16 @@ def fit(
     ]
     while True:
         widths = list(natural)
-        over = 0 if room is None else sum(widths[n] + 2 for n in left) - 2 - room
+        over = 0 if room is None else sum(widths[n] + 2 for n in remaining) - 2 - room
         while over > 0:
-            long = [n for n in left if widths[n] > least[n]]
+            long = [n for n in remaining if widths[n] > least[n]]
             if not long:
                 break
             widths[max(long, key=lambda n: widths[n])] -= 1
             over -= 1
-        if over <= 0 or not any(columns[n].rank for n in left):
-            return left, widths
-        left.remove(max(left, key=lambda n: (columns[n].rank, n)))
+        if over <= 0 or not any(columns[n].rank for n in remaining):
+            return remaining, widths
+        remaining.remove(max(remaining, key=lambda n: (columns[n].rank, n)))
 
 
 _HEADING = 8  # cells of a heading that are left at least

@@ -28,11 +28,11 @@ _COLUMNS = [
 ]
 
 
-def _print(found: Sequence[dict[str, Any]], wanted: tables.Wanted) -> None:
-    if wanted.as_json:
-        output.print_json(list(found))
+def _print(rows: Sequence[dict[str, Any]], layout: tables.Layout) -> None:
+    if layout.as_json:
+        output.print_json(list(rows))
     else:
-        tables.show(tables.Table(_COLUMNS, found), wanted)
+        tables.show(tables.Table(_COLUMNS, rows), layout)
 
 
 @token.command("list")
@@ -40,31 +40,31 @@ def _print(found: Sequence[dict[str, Any]], wanted: tables.Wanted) -> None:
 @click.option("--show-inactive", is_flag=True, help="Revoked and expired tokens, too.")
 @output.as_yaml
 @listing
-def list_tokens(username: Optional[str], show_inactive: bool, wanted: tables.Wanted) -> None:
+def list_tokens(username: Optional[str], show_inactive: bool, layout: tables.Layout) -> None:
     """List access tokens; only those of USERNAME if you name one."""
     from dethpc.client import tokens, users
 
     session = connect()
     if username:
         users.by_name(session, username)  # an empty list would not say that nobody is called so
-    _print(tokens.tokens(session, username=username, inactive=show_inactive), wanted)
+    _print(tokens.tokens(session, username=username, inactive=show_inactive), layout)
 
 
 @token.command()
 @click.argument("token_ids", metavar="TOKEN_ID...", type=number, nargs=-1, required=True)
 @output.as_yaml
 @listing
-def describe(token_ids: tuple[int, ...], wanted: tables.Wanted) -> None:
+def describe(token_ids: tuple[int, ...], layout: tables.Layout) -> None:
     """Show access tokens by id, even when they are revoked."""
     from dethpc.client import tokens
 
-    found = tokens.tokens(connect(), ids=token_ids)
-    missing = set(token_ids) - {one["id"] for one in found}
+    rows = tokens.tokens(connect(), ids=token_ids)
+    missing = set(token_ids) - {one["id"] for one in rows}
     if missing:
         raise Failed(
             [f"there is no access token {number}; see det token list --show-inactive" for number in sorted(missing)]
         )
-    _print(found, wanted)
+    _print(rows, layout)
 
 
 def _days(context: click.Context, parameter: click.Parameter, days: Optional[int]) -> Optional[int]:
@@ -92,11 +92,11 @@ def create(username: Optional[str], expiration_days: Optional[int], description:
 
     session = connect()
     owner = users.by_name(session, username) if username else users.me(session)
-    made = tokens.create(session, owner["id"], days=expiration_days, description=description)
+    token = tokens.create(session, owner["id"], days=expiration_days, description=description)
     if as_json:
-        output.print_json(made)
+        output.print_json(token)
     else:
-        output.print_fields([("TokenID", made["tokenId"]), ("Access-Token", made["token"])])
+        output.print_fields([("TokenID", token["tokenId"]), ("Access-Token", token["token"])])
 
 
 @token.command()

@@ -51,8 +51,8 @@ def describe(
 
     session = connect()
     if metrics_summary:
-        found = [trials.get(session, number).get("summaryMetrics") or {} for number in ids]
-        output.print_json(found if len(ids) > 1 else found[0])
+        summaries = [trials.get(session, number).get("summaryMetrics") or {} for number in ids]
+        output.print_json(summaries if len(ids) > 1 else summaries[0])
         return
     few = not (metrics or limit or offset or as_json or as_csv)
     every = [_about(session, number, few=few, batch_metrics=metrics) for number in ids]
@@ -99,7 +99,7 @@ def _print_csv(every: list[dict[str, Any]]) -> None:
 
     rows = [{"trial": about["trial"]["id"], **row} for about in every for row in workload_rows(about["workloads"])]
     columns = [*([tables.Column("Trial", "trial")] if len(every) > 1 else []), *WORKLOADS]
-    tables.show(tables.Table(columns, rows), tables.Wanted(as_csv=True))
+    tables.show(tables.Table(columns, rows), tables.Layout(as_csv=True))
 
 
 def _print_trial(tensorboards: Any, about: dict[str, Any]) -> None:
@@ -139,8 +139,8 @@ def _print_trial(tensorboards: Any, about: dict[str, Any]) -> None:
     if not rows:
         return
     output.echo()
-    left = int(about.get("milestones", 0)) - len(about["workloads"])
-    below = [f"{left} earlier ones, and all of training: det trial describe {t['id']} --metrics"] if left > 0 else []
+    more = int(about.get("milestones", 0)) - len(about["workloads"])
+    below = [f"{more} earlier ones, and all of training: det trial describe {t['id']} --metrics"] if more > 0 else []
     tables.show(tables.Table(WORKLOADS, rows, below=below))
 
 
@@ -175,12 +175,12 @@ def kill(ids: list[int]) -> None:
 @trial.command("list-checkpoints")
 @_ID
 @listing
-def list_checkpoints(trial_id: int, wanted: tables.Wanted) -> None:
+def list_checkpoints(trial_id: int, layout: tables.Layout) -> None:
     """List the checkpoints of a trial, the newest last."""
     from dethpc.cli.checkpoint import print_checkpoints
     from dethpc.client import trials
 
-    print_checkpoints(trials.checkpoints(connect(), trial_id), wanted)
+    print_checkpoints(trials.checkpoints(connect(), trial_id), layout)
 
 
 @trial.command()
@@ -212,20 +212,20 @@ def download(
         raise click.UsageError("--best, --sort-by and --smaller-is-better only work together.")
     session = connect()
     every = [c for c in trials.checkpoints(session, trial_id) if uuid in (None, c["uuid"])]
-    found = [c for c in every if output.state(c.get("state")) == "COMPLETED"]
-    if not found:
+    completed = [c for c in every if output.state(c.get("state")) == "COMPLETED"]
+    if not completed:
         which_one = f"checkpoint {uuid}" if uuid else "checkpoint"
         why = next((f" (one is {output.state(c.get('state'))}: {c['reason']})" for c in every if c.get("reason")), "")
         raise errors.NotFound(
             f"trial {trial_id} has no {which_one} to download{why}; see det trial list-checkpoints {trial_id}"
         )
     if uuid is None and sort_by is not None:
-        uuid = _best_by(sort_by, found, -1 if smaller_is_better else 1)
+        uuid = _best_by(sort_by, completed, -1 if smaller_is_better else 1)
     elif uuid is None and which == "best":
         uuid = (trials.get(session, trial_id).get("bestCheckpoint") or {}).get("uuid")
         if not uuid:
             raise errors.NotFound(f"trial {trial_id} has no checkpoint with a validation; use --latest")
-    download_checkpoint(session, uuid or found[-1]["uuid"], output_dir, quiet)
+    download_checkpoint(session, uuid or completed[-1]["uuid"], output_dir, quiet)
 
 
 def _best_by(metric: str, checkpoints: list[dict[str, Any]], sign: int) -> str:

@@ -21,17 +21,17 @@ from dethpc.cli.trial_table import found_trials, trial_table, with_curves
 @PAGES
 @listing
 def list_trials(
-    experiment_id: int, best: Optional[int], states: list[str], limit: int, offset: int, wanted: tables.Wanted
+    experiment_id: int, best: Optional[int], states: list[str], limit: int, offset: int, layout: tables.Layout
 ) -> None:
     """List the trials of an experiment, and the values of each hyperparameter that is searched."""
     from dethpc.client import experiments
 
     session = connect()
     about = experiments.get(session, experiment_id)
-    found, wanted = found_trials(session, about, best=best, limit=limit, offset=offset, wanted=wanted, states=states)
-    if wanted.as_json:
-        output.print_json(found)
+    rows, layout = found_trials(session, about, best=best, limit=limit, offset=offset, layout=layout, states=states)
+    if layout.as_json:
+        output.print_json(rows)
         return
-    if not wanted.as_csv:
-        with_curves(session, about, found)
-    tables.show(trial_table(about, found), wanted)
+    if not layout.as_csv:
+        with_curves(session, about, rows)
+    tables.show(trial_table(about, rows), layout)

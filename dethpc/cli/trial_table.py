@@ -36,16 +36,16 @@ def found_trials(
     best: Optional[int],
     limit: int,
     offset: int,
-    wanted: tables.Wanted,
+    layout: tables.Layout,
     states: Sequence[str] = (),
-) -> tuple[list[Json], tables.Wanted]:
+) -> tuple[list[Json], tables.Layout]:
     """The trials that a list is to show, in its order, and what is left to do for the table. ``about``: the master's answer for
     the experiment."""
     experiment_id = int(about["experiment"]["id"])
-    word, backwards = wanted.sort.removeprefix("-").lower(), wanted.sort.startswith("-")
+    word, backwards = layout.sort.removeprefix("-").lower(), layout.sort.startswith("-")
     by = "metric" if best is not None else word or "id"
     sorts, pages = by in _SORTS, by in _SORTS and "STOPPED" not in states  # whether the master can
-    found = list(
+    rows = list(
         experiments.trials(
             session,
             experiment_id,
@@ -57,10 +57,10 @@ def found_trials(
         )
     )
     if not pages:
-        found = [trial for trial in found if _among(trial, states)]
-        found = found if sorts else tables.in_order(trial_table(about, found), wanted.sort)
-        found = found[offset:][: best or limit or None]
-    return found, wanted._replace(sort="")
+        rows = [trial for trial in rows if _among(trial, states)]
+        rows = rows if sorts else tables.in_order(trial_table(about, rows), layout.sort)
+        rows = rows[offset:][: best or limit or None]
+    return rows, layout._replace(sort="")
 
 
 def _among(trial: Json, states: Sequence[str]) -> bool:
@@ -92,7 +92,7 @@ def best_few(session: Session, about: Json) -> list[Json]:
     """The ten best, best first, as the master finds them; all of them where there are no more."""
     if int(about["experiment"].get("numTrials") or 0) <= _FEW:
         return list(experiments.trials(session, int(about["experiment"]["id"])))
-    return found_trials(session, about, best=_FEW, limit=0, offset=0, wanted=tables.Wanted())[0]
+    return found_trials(session, about, best=_FEW, limit=0, offset=0, layout=tables.Layout())[0]
 
 
 def trial_table(about: Json, trials: Sequence[Json], *, more: str = "") -> tables.Table:

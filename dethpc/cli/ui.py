@@ -32,9 +32,9 @@ def ui(no_browser: bool, as_json: bool) -> None:
     from dethpc.client import users
 
     session = connect()
-    made = users.one_time_code(session)
-    page = f"/det/enter?code={made['code']}"
-    link, tunnel = f"{_pages(session.url, made)}{page}", _tunnel(session.url, made["host"])
+    entry = users.one_time_code(session)
+    page = f"/det/enter?code={entry['code']}"
+    link, tunnel = f"{_pages(session.url, entry)}{page}", _tunnel(session.url, entry["host"])
     if as_json:
         ways = {
             "url": f"{session.url}{page}",
@@ -58,14 +58,14 @@ def _redirection(link: str) -> Path:
     from dethpc.rundir.home import Home, home
 
     file, target = Home(home()).root / "ui.html", html.escape(link)
-    made = file.with_name(f".{file.name}.{os.getpid()}")
-    made.unlink(missing_ok=True)
-    with open(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as to:
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as to:
         to.write(
             '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
             f'<meta http-equiv="refresh" content="0; url={target}"><title>dethpc</title><a href="{target}">Go on</a>\n'
         )
-    made.replace(file)
+    temporary.replace(file)
     return file
 
 
@@ -89,15 +89,15 @@ class _Tunnel(NamedTuple):
     url: str
 
 
-def _pages(url: str, made: dict[str, str]) -> str:
+def _pages(url: str, entry: dict[str, str]) -> str:
     """The pages' address in a browser on this machine. A master on another one is reached by its own name, or by the one that the
     site has given the pages."""
     from dethpc.rundir.home import Home, home
 
     where = urlsplit(url)
     here = _is_loopback(where.hostname) or (named_master() is None and _is_here(Home(home()).own_master()))
-    host = made["siteHost"] if not _is_loopback(where.hostname) else ""
-    return _under(url, host or made["host"], where.port) if host or here else url
+    host = entry["siteHost"] if not _is_loopback(where.hostname) else ""
+    return _under(url, host or entry["host"], where.port) if host or here else url
 
 
 def _own_name() -> str:

@@ -20,15 +20,15 @@ def user() -> None:
 @user.command("list")
 @click.option("-a", "--all", "inactive", is_flag=True, help="Inactive users, too.")
 @listing
-def list_users(inactive: bool, wanted: tables.Wanted) -> None:
+def list_users(inactive: bool, layout: tables.Layout) -> None:
     """List the users."""
     from dethpc.client import users
 
-    found = [one for one in users.users(connect()) if inactive or one["active"]]
-    if wanted.as_json:
-        output.print_json(found)
+    rows = [one for one in users.users(connect()) if inactive or one["active"]]
+    if layout.as_json:
+        output.print_json(rows)
         return
-    tables.show(tables.Table(_COLUMNS, found), wanted)
+    tables.show(tables.Table(_COLUMNS, rows), layout)
 
 
 _COLUMNS = [
@@ -61,9 +61,9 @@ def change_password(username: Optional[str]) -> None:
     from dethpc.client import users
 
     session = connect()
-    found = users.by_name(session, username) if username else users.me(session)
-    password = click.prompt(f"New password for user {found['username']!r}", hide_input=True, confirmation_prompt=True)
-    users.change(session, found["id"], password=password)
+    user = users.by_name(session, username) if username else users.me(session)
+    password = click.prompt(f"New password for user {user['username']!r}", hide_input=True, confirmation_prompt=True)
+    users.change(session, user["id"], password=password)
     output.echo("Password changed; every login and access token has ended")
 
 

@@ -38,7 +38,7 @@ def wait(ids: list[int], polling_interval: float, quiet: bool) -> None:
     look = _looking(ids)
     try:
         if quiet:
-            states = _watch(look, polling_interval, lambda found: None)
+            states = _watch(look, polling_interval, lambda _: None)
         elif sys.stdout.isatty():
             states = _on_terminal(_looking(ids, closely=True), polling_interval)
         else:
@@ -62,12 +62,12 @@ def until_ended(experiment_id: int, *, to_stderr: bool = False) -> str:
 
 def quietly(experiment_id: int) -> str:
     """The state in which it ended."""
-    return _watch(_looking([experiment_id]), 0.5, lambda found: None)[0]
+    return _watch(_looking([experiment_id]), 0.5, lambda _: None)[0]
 
 
-Found = list[tuple[Json, list[Json]]]  # experiments, each with its trials
-Look = Callable[[], Found]
-Show = Callable[[Found], None]
+Answers = list[tuple[Json, list[Json]]]  # experiments, each with its trials
+Look = Callable[[], Answers]
+Show = Callable[[Answers], None]
 
 
 def _looking(ids: Sequence[int], *, closely: bool = False) -> Look:
@@ -84,14 +84,14 @@ def _looking(ids: Sequence[int], *, closely: bool = False) -> Look:
             return ended[number]
         about = experiments.get(session, number)["experiment"]
         few = int(about.get("numTrials") or 0) <= _MANY
-        found = about, list(experiments.trials(session, number)) if few else []
+        answer = about, list(experiments.trials(session, number)) if few else []
         if output.state(about.get("state")) in _ENDED:
-            ended[number] = found
+            ended[number] = answer
         elif closely:
             about["estimatedEndTime"] = experiments.search(session, number, limit=1).get("estimatedEndTime")
-        return found
+        return answer
 
-    def look() -> Found:
+    def look() -> Answers:
         session = again()
         return [one(session, number) for number in ids]
 
@@ -100,9 +100,9 @@ def _looking(ids: Sequence[int], *, closely: bool = False) -> Look:
 
 def _watch(look: Look, interval: float, show: Show) -> list[str]:
     while True:
-        found = look()
-        show(found)
-        states = [output.state(about.get("state")) for about, _ in found]
+        answers = look()
+        show(answers)
+        states = [output.state(about.get("state")) for about, _ in answers]
         if _ENDED.issuperset(states):
             return states
         time.sleep(interval)
@@ -118,8 +118,8 @@ class _Lines:
         self.had: dict[str, int] = {}  # the trial that first had a reason
         self.to_stderr = to_stderr
 
-    def __call__(self, found: Found) -> None:
-        for about, trials in found:
+    def __call__(self, answers: Answers) -> None:
+        for about, trials in answers:
             self._tell(about, trials)
 
     def _tell(self, about: Json, trials: list[Json]) -> None:
@@ -162,9 +162,9 @@ def _on_terminal(look: Look, interval: float) -> list[str]:
     console = Console()
     with Live(Text("..."), console=console, refresh_per_second=8, vertical_overflow="crop") as live:
 
-        def draw(found: Found) -> None:
-            room = max(1, (console.height - 1) // len(found) - 5)
-            live.update(Group(*(_picture(about, trials, room) for about, trials in found)))
+        def draw(answers: Answers) -> None:
+            room = max(1, (console.height - 1) // len(answers) - 5)
+            live.update(Group(*(_picture(about, trials, room) for about, trials in answers)))
 
         return _watch(look, interval, draw)
 

@@ -1,4 +1,4 @@
-"""``--watch``: a list drawn again and again, in its place on the terminal."""
+"""``--watch``: redraws a list in place on the terminal, periodically."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_rows_without_a_number_come_last_whichever_way_a_list_is_sorted() -> Non
 
 
 def test_csv_quotes_what_must_be_quoted(capsys: pytest.CaptureFixture[str]) -> None:
-    tables.show(tables.plain(["Name", "Value"], [["a,b", None]]), tables.Wanted(as_csv=True))
+    tables.show(tables.plain(["Name", "Value"], [["a,b", None]]), tables.Layout(as_csv=True))
     assert capsys.readouterr().out == 'Name,Value\n"a,b",\n'
 
 
@@ -66,7 +66,7 @@ def test_a_table_is_rounded_in_a_pipe_and_exact_as_csv_and_in_determineds_form(
     table = tables.Table(columns, [{"loss": 0.123456789, "took": 3725.5}])
     tables.show(table)
     assert capsys.readouterr().out.split() == ["Loss", "Took", "0.1235", output.duration(3725.5)]
-    tables.show(table, tables.Wanted(as_csv=True))
+    tables.show(table, tables.Layout(as_csv=True))
     assert capsys.readouterr().out == "Loss,Took\n0.123456789,3725.5\n"
     monkeypatch.setenv("DET_TABLES", "determined")
     tables.show(table)

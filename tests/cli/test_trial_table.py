@@ -52,7 +52,7 @@ def test_an_error_has_room_before_hyperparameters_and_a_stopped_trial_names_its_
     assert lines[2].endswith("  rung 1 (epochs 4)")
     assert len(max(lines[1:3], key=len)) <= 80
     drawn.truncate(0)
-    tables.show(trial_table({"experiment": {}}, trials), tables.Wanted(wide=True))
+    tables.show(trial_table({"experiment": {}}, trials), tables.Layout(wide=True))
     assert "is worse than the cut-off 0.9" in drawn.getvalue()
 
 
