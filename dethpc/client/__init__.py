@@ -1,4 +1,4 @@
-"""Talking to the master: where it is (``address``) and how (``session``). Standard library only."""
+"""Client of the master: its address and token (``address``), requests (``session``). Standard library only."""
 
 from __future__ import annotations
 

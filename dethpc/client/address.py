@@ -1,6 +1,6 @@
-"""Where the master is and with which token to speak to it.
+"""The master's address, and the token that a client uses there.
 
-A person's side asks the environment, then ``$DETHPC_HOME``. A node's side knows the master's ``master.json`` from its run and
+A user's client reads the environment, then ``$DETHPC_HOME``. A run's client gets the path of ``master.json`` from its run and
 reads it again after each failure, because the master may have moved to another login node.
 """
 
@@ -131,8 +131,8 @@ class MasterFinder:
 
     def refresh(self) -> Optional[str]:
         held = read_object(self._file) if self._file else {}
-        if (found := _url_of(held)) is not None:
-            self.seen = (found, _certificate_of(held))
+        if (url := _url_of(held)) is not None:
+            self.seen = (url, _certificate_of(held))
         return self.url
 
 
@@ -155,27 +155,27 @@ def _url_of(held: Mapping[str, Any]) -> Optional[str]:
 
 
 def _certificate_of(held: Mapping[str, Any]) -> Optional[str]:
-    found = held.get("certificate")
-    return found if isinstance(found, str) and found else None
+    certificate = held.get("certificate")
+    return certificate if isinstance(certificate, str) and certificate else None
 
 
-def _same(url: str, known: Optional[str]) -> bool:
-    """Whether ``url`` is the ``known`` master's, perhaps by a loopback name."""
+def _same(url: str, master_url: Optional[str]) -> bool:
+    """Whether ``url`` is ``master_url``, perhaps by another loopback name."""
     from urllib.parse import urlsplit
 
-    if known is None or url == known:
-        return known is not None
-    asked = urlsplit(url)
-    return asked.hostname in _LOOPBACK and asked.port == urlsplit(known).port
+    if master_url is None or url == master_url:
+        return master_url is not None
+    parts = urlsplit(url)
+    return parts.hostname in _LOOPBACK and parts.port == urlsplit(master_url).port
 
 
 def _from_auth_json(url: str, env: Mapping[str, str]) -> Optional[str]:
     try:
-        known = read_object(auth_json(env))["masters"][url]
-        found = known["tokens"][known["active_user"]]
+        logins = read_object(auth_json(env))["masters"][url]
+        token = logins["tokens"][logins["active_user"]]
     except (KeyError, TypeError):
         return None
-    return found if isinstance(found, str) else None
+    return token if isinstance(token, str) else None
 
 
 def _by_munge(url: str, socket: str) -> Optional[str]:

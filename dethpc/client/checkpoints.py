@@ -14,16 +14,16 @@ Json = Dict[str, Any]
 
 def get(session: Session, uuid: str) -> Json:
     """The checkpoint (the wire's ``checkpoint`` object). Raises NotFound."""
-    found: Json = session.get(f"/api/v1/checkpoints/{uuid}")["checkpoint"]
-    return found
+    checkpoint: Json = session.get(f"/api/v1/checkpoints/{uuid}")["checkpoint"]
+    return checkpoint
 
 
 def listing(session: Session, *, states: Sequence[str] = (), offset: int = 0, limit: int = 0) -> Json:
     """Those of every experiment, the newest first, one page: {"checkpoints", "pagination"}. ``limit`` 0: all. ``states``: those in
     one of them, all where it is empty."""
     params = {"states": list(states), "offset": offset, "limit": limit, "orderBy": "ORDER_BY_DESC"}
-    found: Json = session.get("/api/v1/checkpoints", params=params)
-    return found
+    page: Json = session.get("/api/v1/checkpoints", params=params)
+    return page
 
 
 _NAMED = 5  # files, of those that a checkpoint has
@@ -62,8 +62,8 @@ def unwanted(session: Session, experiment: int, policy: Mapping[str, int]) -> Js
 def prunable(session: Session, experiments: Sequence[int] = ()) -> List[Json]:
     """What the policies of experiments that have ended, all or these, would delete now: each "id", "name", "checkpoints" and "size"
     in bytes. Raises NotFound."""
-    found: List[Json] = session.get("/api/v1/garbage", params={"experimentIds": list(experiments)})["experiments"]
-    return found
+    rows: List[Json] = session.get("/api/v1/garbage", params={"experimentIds": list(experiments)})["experiments"]
+    return rows
 
 
 def prune(session: Session, experiments: Sequence[int]) -> None:
@@ -73,8 +73,10 @@ def prune(session: Session, experiments: Sequence[int]) -> None:
 
 def unknown(session: Session, uuids: Sequence[str]) -> List[str]:
     """Those that no experiment and no rendered run has, or had and deleted with all its files."""
-    found: List[str] = session.post("/api/v1/garbage/unknown", json={"checkpointUuids": list(uuids)})["checkpointUuids"]
-    return found
+    unlisted: List[str] = session.post("/api/v1/garbage/unknown", json={"checkpointUuids": list(uuids)})[
+        "checkpointUuids"
+    ]
+    return unlisted
 
 
 def set_metadata(session: Session, uuid: str, metadata: Json) -> None:

@@ -19,19 +19,19 @@ def master(session: Session) -> Json:
 
 def runs_elsewhere(session: Session) -> List[Json]:
     """The runs of which the master can learn nothing: {"runId", "jobId", "scheduler"}, the last in words."""
-    found: List[Json] = session.get("/api/v1/master/take-over").get("runs") or []
-    return found
+    runs: List[Json] = session.get("/api/v1/master/take-over").get("runs") or []
+    return runs
 
 
 def take_over(session: Session) -> List[Json]:
     """Count the runs as over that ``runs_elsewhere`` lists; which they were."""
-    found: List[Json] = session.post("/api/v1/master/take-over").get("runs") or []
-    return found
+    runs: List[Json] = session.post("/api/v1/master/take-over").get("runs") or []
+    return runs
 
 
 def master_config(session: Session) -> Json:
-    found: Json = session.get("/api/v1/master/config").get("config") or {}
-    return found
+    config: Json = session.get("/api/v1/master/config").get("config") or {}
+    return config
 
 
 def master_logs(session: Session, *, follow: bool = False, tail: Optional[int] = None) -> Iterator[Json]:
@@ -45,14 +45,14 @@ def master_logs(session: Session, *, follow: bool = False, tail: Optional[int] =
 
 def diagnosis(session: Session) -> Json:
     """What ``det doctor`` found last: {"examinedAt", "host", "findings": [{"check", "level", "found", "dethpc", "change"}]}."""
-    found: Json = session.get("/api/v1/doctor")
-    return found
+    report: Json = session.get("/api/v1/doctor")
+    return report
 
 
 def examine(session: Session) -> Json:
     """Let the master look again; as ``diagnosis``. Raises Refused while it does."""
-    found: Json = session.post("/api/v1/doctor", timeout=_LOOKS)
-    return found
+    report: Json = session.post("/api/v1/doctor", timeout=_LOOKS)
+    return report
 
 
 def resource_pools(session: Session) -> List[Json]:
@@ -62,14 +62,14 @@ def resource_pools(session: Session) -> List[Json]:
 
 def agents(session: Session) -> List[Json]:
     """The compute nodes; each has ``slots``, an object of slots by id."""
-    found: List[Json] = session.get("/api/v1/agents").get("agents") or []
-    return sorted(found, key=lambda agent: str(agent["id"]))
+    rows: List[Json] = session.get("/api/v1/agents").get("agents") or []
+    return sorted(rows, key=lambda agent: str(agent["id"]))
 
 
 def enable_agent(session: Session, name: str) -> Json:
     """Trials may go to the node again. Raises NotFound."""
-    found: Json = session.post(f"/api/v1/agents/{name}/enable", json={})["agent"]
-    return found
+    agent: Json = session.post(f"/api/v1/agents/{name}/enable", json={})["agent"]
+    return agent
 
 
 def disable_agent(session: Session, name: str, reason: str = "", *, drain: bool = False) -> List[str]:
@@ -86,5 +86,5 @@ def change_slot(session: Session, agent: str, slot: str, action: str) -> None:
 
 def pools_goodput(session: Session, days: float) -> Json:
     """Where the slots of runs of the last ``days`` days went: {"since", "pools": [{"resourcePool", "useful", ...}]}."""
-    found: Json = session.get("/api/v1/resource-pools/goodput", params={"days": days})
-    return found
+    goodput: Json = session.get("/api/v1/resource-pools/goodput", params={"days": days})
+    return goodput

@@ -1,4 +1,4 @@
-"""Experiments as archives, over the REST API: all but the files of checkpoints."""
+"""Experiments as archives, over the REST API: everything but the files of checkpoints."""
 
 from __future__ import annotations
 

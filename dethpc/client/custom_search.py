@@ -1,10 +1,10 @@
-"""A search method of your own, that runs where you run it: on a login node, a workstation, in a job.
+"""Custom search methods, which run in the user's own process: on a login node, on a workstation or in a job.
 
 Write a ``SearchMethod`` and give it to a ``LocalSearchRunner``. The master sends events (a trial was created, has validated, has
 ended) and the method answers with operations (create a trial, train it further, close it, end the search). The names are those
 of Determined's custom search, which its release 0.38 no longer has.
 
-The runner may be killed at any instant and started again with the same folder: an event is answered once.
+The runner may be killed at any time and restarted with the same folder: it answers each event once.
 """
 
 from __future__ import annotations
@@ -184,8 +184,8 @@ class LocalSearchRunner:
                 timeout=_WAIT + 30,
             )
         )
-        found: List[Json] = answer["searcherEvents"]
-        return found
+        events: List[Json] = answer["searcherEvents"]
+        return events
 
     def _deal_with(self, experiment: int, event: Json) -> None:
         """Decide, keep, send: killed between two of them, the next start goes on with what was kept."""
@@ -196,8 +196,8 @@ class LocalSearchRunner:
             self._answered = number, operations
             self._save_method()
             self._save()
-        kept = self._answered[1] if self._answered and self._answered[0] == number else []
-        self._send(experiment, number, kept)
+        answered = self._answered[1] if self._answered and self._answered[0] == number else []
+        self._send(experiment, number, answered)
 
     def _decide(self, event: Json) -> List[Operation]:
         method, state = self._method, self.state
@@ -260,24 +260,24 @@ class LocalSearchRunner:
 
     def _load(self) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = read_json(self._file)
-        if found is None:
+        saved = read_json(self._file)
+        if saved is None:
             self._key = str(uuid.uuid4())
             self._save()
             return
-        kept = found["state"]
-        self._key = found["key"]
+        state = saved["state"]
+        self._key = saved["key"]
         self.state = SearcherState(
-            trials_created={uuid.UUID(text) for text in kept["trials_created"]},
-            trial_progress={uuid.UUID(text): length for text, length in kept.get("trial_progress", {}).items()},
-            trials_closed={uuid.UUID(text) for text in kept["trials_closed"]},
-            failures={uuid.UUID(text) for text in kept["failures"]},
-            last_event_id=kept["last_event_id"],
-            experiment_id=kept["experiment_id"],
-            experiment_completed=kept["experiment_completed"],
+            trials_created={uuid.UUID(text) for text in state["trials_created"]},
+            trial_progress={uuid.UUID(text): length for text, length in state.get("trial_progress", {}).items()},
+            trials_closed={uuid.UUID(text) for text in state["trials_closed"]},
+            failures={uuid.UUID(text) for text in state["failures"]},
+            last_event_id=state["last_event_id"],
+            experiment_id=state["experiment_id"],
+            experiment_completed=state["experiment_completed"],
         )
-        self._answered = (found["answered"], found["operations"]) if found["answered"] is not None else None
-        self._kept_method = found["method"]
+        self._answered = (saved["answered"], saved["operations"]) if saved["answered"] is not None else None
+        self._kept_method = saved["method"]
         if self._kept_method:
             self._method.load_method_state(self._folder / self._kept_method)
 
@@ -339,8 +339,8 @@ class LocalSearchRunner:
             ) from error
         text = with_overrides(text, [f'data.{_KEY}="{self._key}"'], file=name)
         whole = isinstance(model_dir, (str, os.PathLike))
-        found = collect(Path(model_dir) if whole else None, [Path(path) for path in includes or ()])  # type: ignore[arg-type]
-        files = [*([] if whole else model_dir or []), *found.model_definition()]  # type: ignore[misc]
+        context = collect(Path(model_dir) if whole else None, [Path(path) for path in includes or ()])  # type: ignore[arg-type]
+        files = [*([] if whole else model_dir or []), *context.model_definition()]  # type: ignore[misc]
         return int(experiments.create(session, text, files)["experiment"]["id"])
 
     def _created_before(self, session: Session) -> Optional[int]:

@@ -1,4 +1,4 @@
-"""The files of a checkpoint through the master: for who cannot read its storage."""
+"""Downloads of a checkpoint's files through the master, for clients that cannot read its storage."""
 
 from __future__ import annotations
 
@@ -71,15 +71,15 @@ class _Source:
         self._body, self._rest = body, b""
 
     def read(self, size: int) -> bytes:
-        pieces, left = [], size
-        while left > 0:
+        pieces, remaining = [], size
+        while remaining > 0:
             if not self._rest:
                 self._rest = next(self._body, b"")
                 if not self._rest:
                     break
-            pieces.append(self._rest[:left])
-            self._rest = self._rest[left:]
-            left -= len(pieces[-1])
+            pieces.append(self._rest[:remaining])
+            self._rest = self._rest[remaining:]
+            remaining -= len(pieces[-1])
         return b"".join(pieces)
 
     def to_the_end(self) -> None:

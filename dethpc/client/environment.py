@@ -1,4 +1,4 @@
-"""The environment of this shell, as its experiments' jobs are to have it."""
+"""The environment of this shell, which is sent along for the experiment's jobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def here() -> Environment:
 
 def frameworks(python: str) -> Dict[str, str]:
     """Which frameworks an interpreter finds, name -> version, by the names of folders: starting it would take longer."""
-    found: Dict[str, str] = {}
+    versions: Dict[str, str] = {}
     for folder in _packages(python):
         try:
             names = os.listdir(folder)
@@ -29,8 +29,8 @@ def frameworks(python: str) -> Dict[str, str]:
         for name in names:
             package, _, version = name.partition("-")
             if package in _FRAMEWORKS and version.endswith(".dist-info"):
-                found.setdefault(package, version[: -len(".dist-info")])
-    return {name: found[name] for name in _FRAMEWORKS if name in found}
+                versions.setdefault(package, version[: -len(".dist-info")])
+    return {name: versions[name] for name in _FRAMEWORKS if name in versions}
 
 
 def _packages(python: str) -> Iterator[str]:

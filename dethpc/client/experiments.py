@@ -55,9 +55,11 @@ def create(
     if parent is not None:
         body["parentId"] = parent
     answer: Json
-    if known := _known(session, files):
+    if context_digest := _known(session, files):
         with contextlib.suppress(NotFound):  # it is gone meanwhile
-            answer = session.post("/api/v1/experiments", json={**body, "contextDigest": known}, timeout=_UPLOAD)
+            answer = session.post(
+                "/api/v1/experiments", json={**body, "contextDigest": context_digest}, timeout=_UPLOAD
+            )
             return answer
     answer = session.post(
         "/api/v1/experiments", json={**body, "modelDefinition": list(files)}, timeout=_UPLOAD, on_sent=on_sent
@@ -71,15 +73,15 @@ def _known(session: Session, files: Sequence[Json]) -> Optional[str]:
 
     if sum(len(file.get("content") or "") for file in files) < WORTH_ASKING:
         return None
-    found = digest(
+    context_digest = digest(
         (file["path"], file["type"], file.get("content") or "", file.get("mtime") or 0, file.get("mode", 0o644))
         for file in files
     )
     try:
-        session.get(f"/api/v1/contexts/{found}")
+        session.get(f"/api/v1/contexts/{context_digest}")
     except NotFound:
         return None
-    return found
+    return context_digest
 
 
 def preview(session: Session, config: Json) -> Json:
@@ -172,7 +174,7 @@ def trials(
     got = 0
     while True:
         want = min(_PAGE, limit - got) if limit else _PAGE
-        found = trial_page(
+        answer = trial_page(
             session,
             experiment,
             sort_by=sort_by,
@@ -181,7 +183,7 @@ def trials(
             limit=want,
             states=states,
         )
-        page: List[Json] = found["trials"]
+        page: List[Json] = answer["trials"]
         yield from page
         got += len(page)
         if len(page) < want or got == limit:
@@ -206,14 +208,14 @@ def trial_page(
         "limit": limit,
         **({"states": list(states)} if states else {}),
     }
-    found: Json = session.get(f"/api/v1/experiments/{experiment}/trials", params=params)
-    return {**found, "trials": found.get("trials") or []}
+    answer: Json = session.get(f"/api/v1/experiments/{experiment}/trials", params=params)
+    return {**answer, "trials": answer.get("trials") or []}
 
 
 def metric_names(session: Session, experiment: int) -> List[Tuple[str, str]]:
     """(group, name) of every metric that its trials reported, sorted."""
     lines = session.stream("/api/v1/experiments/metrics-stream/metric-names", params={"ids": experiment})
-    return [(each["group"], each["name"]) for line in lines for each in line["metricNames"]]
+    return [(metric["group"], metric["name"]) for line in lines for metric in line["metricNames"]]
 
 
 MOST_POINTS = 10_000
@@ -223,8 +225,8 @@ MOST_POINTS = 10_000
 def points(session: Session, experiment: int, limit: int = MOST_POINTS) -> Json:
     """Of the trials that have a value of the searcher's metric, the best first and ``limit`` at most: {"metric", "trials",
     "hparams", "values"}, the last three in columns."""
-    found: Json = session.get(_points(experiment), params={"limit": limit})
-    return found
+    answer: Json = session.get(_points(experiment), params={"limit": limit})
+    return answer
 
 
 def points_as_json(session: Session, experiment: int) -> bytes:
@@ -293,8 +295,8 @@ def model_definition(session: Session, experiment: int) -> bytes:
 
 def file_tree(session: Session, experiment: int) -> List[Json]:
     """Its context directory: {"name", "path", "isDir", "contentLength", "modifiedTime", "files"}: ``files`` of a folder."""
-    found: List[Json] = session.get(f"/api/v1/experiments/{experiment}/file_tree").get("files") or []
-    return found
+    files: List[Json] = session.get(f"/api/v1/experiments/{experiment}/file_tree").get("files") or []
+    return files
 
 
 def file(session: Session, experiment: int, path: str, most: Optional[int] = None) -> bytes:

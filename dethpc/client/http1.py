@@ -1,6 +1,6 @@
-"""HTTP/1.1 to one master: ``http.client`` over a connection that its owner makes, wraps in TLS, proves and keeps.
+"""HTTP/1.1 requests to one master: ``http.client`` over a connection that the caller opens, wraps in TLS, authenticates and keeps.
 
-What goes wrong is OSError here, whatever the library raises.
+Every failure is raised as OSError, whatever the library raises.
 """
 
 from __future__ import annotations

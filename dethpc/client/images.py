@@ -11,36 +11,36 @@ Json = Dict[str, Any]
 
 def images(session: Session) -> Json:
     """``images``, the newest first, and ``pulls``, those that are under way."""
-    found: Json = session.get("/api/v1/images")
-    return found
+    answer: Json = session.get("/api/v1/images")
+    return answer
 
 
 def pull(session: Session, image: str, *, pool: str = "", format: str = "", force: bool = False) -> Json:
     """Begin to bring an image into the cache; the pull, which may be under way already. Raises Refused."""
     body = {"image": image, "resourcePool": pool, "format": format, "force": force}
-    found: Json = session.post("/api/v1/images", json=body)["pull"]
-    return found
+    row: Json = session.post("/api/v1/images", json=body)["pull"]
+    return row
 
 
 def get_pull(session: Session, task: str) -> Json:
     """How far a pull is. Raises NotFound."""
-    found: Json = session.get(f"/api/v1/images/pulls/{task}")["pull"]
-    return found
+    row: Json = session.get(f"/api/v1/images/pulls/{task}")["pull"]
+    return row
 
 
 def cancel(session: Session, image: str) -> List[str]:
     """End the pulls of an image that are under way; the ids of their tasks. Raises NotFound where there is none."""
-    found: List[str] = session.post("/api/v1/images/cancel", json={"image": image})["taskIds"]
-    return found
+    task_ids: List[str] = session.post("/api/v1/images/cancel", json={"image": image})["taskIds"]
+    return task_ids
 
 
 def unneeded(session: Session) -> List[Json]:
     """Images that no experiment needs which has not ended."""
-    found: List[Json] = session.get("/api/v1/images/unneeded")["images"]
-    return found
+    rows: List[Json] = session.get("/api/v1/images/unneeded")["images"]
+    return rows
 
 
 def prune(session: Session, images: Sequence[Json]) -> int:
     """Remove these, as far as nobody needs them by now; how many go."""
-    chosen = [{"digest": each["digest"], "format": each["format"]} for each in images]
+    chosen = [{"digest": image["digest"], "format": image["format"]} for image in images]
     return int(session.post("/api/v1/images/prune", json={"images": chosen})["removed"])

@@ -1,4 +1,4 @@
-"""Requests to a master in this very process: the client's calls without a socket, for the master's own pages and for tests."""
+"""A transport to a master in the same process, without a socket: for the master's own pages and for tests."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def _end() -> None:
-    left = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in left:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)

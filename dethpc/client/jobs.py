@@ -28,5 +28,5 @@ def update(session: Session, changes: Sequence[Json]) -> None:
 
 def waiting(session: Session) -> Dict[str, Json]:
     """Why jobs wait, by job id: {"text", "count", "groups"}; those that wait for nothing are left out."""
-    found: List[Json] = session.get("/api/v1/waiting")["experiments"]
-    return {str(each["jobId"]): each for each in found}
+    rows: List[Json] = session.get("/api/v1/waiting")["experiments"]
+    return {str(row["jobId"]): row for row in rows}

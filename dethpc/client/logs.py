@@ -21,9 +21,9 @@ LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 def level_of(name: Optional[str]) -> Optional[str]:
     """The level that a person means by ``name``; None where there is no such one."""
-    found = (name or "").upper()
-    found = "WARNING" if found == "WARN" else found
-    return found if found in LEVELS else None
+    level = (name or "").upper()
+    level = "WARNING" if level == "WARN" else level
+    return level if level in LEVELS else None
 
 
 class Filter(NamedTuple):
@@ -39,7 +39,7 @@ class Filter(NamedTuple):
     before: Optional[str] = None
 
     def params(self) -> Json:
-        found: Json = {
+        query: Json = {
             "rankIds": list(self.ranks),
             "agentIds": list(self.nodes),
             "stdtypes": list(self.stdtypes),
@@ -49,8 +49,8 @@ class Filter(NamedTuple):
             "timestampBefore": self.before,
         }
         if self.level is not None:
-            found["levels"] = ["LOG_LEVEL_" + level for level in LEVELS[LEVELS.index(self.level) :]]
-        return {name: value for name, value in found.items() if value}
+            query["levels"] = ["LOG_LEVEL_" + level for level in LEVELS[LEVELS.index(self.level) :]]
+        return {name: value for name, value in query.items() if value}
 
 
 def read(
@@ -85,8 +85,10 @@ def together(
 ) -> Iterator[Json]:
     """The lines of several trials that exist now in order of time, each with its ``trialId``; ``head`` and ``tail`` are of all
     together."""
-    found = in_order(line for trial in trials for line in _of(trial, read(session, trial, which, head=head, tail=tail)))
-    lines = found if tail is None else iter(deque(found, maxlen=tail))
+    ordered = in_order(
+        line for trial in trials for line in _of(trial, read(session, trial, which, head=head, tail=tail))
+    )
+    lines = ordered if tail is None else iter(deque(ordered, maxlen=tail))
     return lines if head is None else itertools.islice(lines, head)
 
 
@@ -126,8 +128,12 @@ def follow_together(
 
     def look() -> Tuple[Iterator[Json], Dict[int, bool], bool]:
         session = connect()
-        known, complete = trials(session)
-        return in_order(line for trial in known if trial not in over for line in fresh(session, trial)), known, complete
+        endings, complete = trials(session)
+        return (
+            in_order(line for trial in endings if trial not in over for line in fresh(session, trial)),
+            endings,
+            complete,
+        )
 
     def fresh(session: Session, trial: int) -> Iterator[Json]:
         before = shown.setdefault(trial, _Shown(which))
@@ -136,8 +142,8 @@ def follow_together(
 
     def latest(count: int) -> List[Json]:
         session = connect()
-        known, _ = trials(session)
-        return list(in_order(line for one in known for line in _of(one, _latest(session, one, which, count))))
+        endings, _ = trials(session)
+        return list(in_order(line for one in endings for line in _of(one, _latest(session, one, which, count))))
 
     if tail is not None:
         there = patiently(lambda: latest(tail.lines), patience)
@@ -146,14 +152,14 @@ def follow_together(
         yield from tail.pick(there)
     while True:
         began = time.monotonic()
-        lines, known, complete = patiently(look, patience)
+        lines, endings, complete = patiently(look, patience)
         took, news = time.monotonic() - began, set()
         for line in lines:
             shown[line["trialId"]].add(line)
             news.add(line["trialId"])
             yield line
-        over |= {trial for trial, ended in known.items() if ended and trial not in news}
-        if complete and over.issuperset(known):
+        over |= {trial for trial, ended in endings.items() if ended and trial not in news}
+        if complete and over.issuperset(endings):
             return
         time.sleep(max(pause, 4 * took))
 

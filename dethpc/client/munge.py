@@ -98,25 +98,25 @@ def owner_token(connection: Connection, prefix: str, munge: Munge) -> OwnerToken
 def _ask(connection: Connection, method: str, path: str, body: Any) -> dict[str, Any]:
     import json
 
-    for left in reversed(range(_TRIES)):
-        asked = None if body is None else json.dumps(body).encode()
-        connection.request(method, path, {"Content-Type": "application/json"}, asked)
+    for retries in reversed(range(_TRIES)):
+        payload = None if body is None else json.dumps(body).encode()
+        connection.request(method, path, {"Content-Type": "application/json"}, payload)
         answer = connection.answer()
         content = answer.read(1 << 16)
-        if answer.status != 429 or not left:  # others log in just now
+        if answer.status != 429 or not retries:  # others log in just now
             break
         time.sleep(_REST_SECONDS)
     try:
-        said = json.loads(content)
+        reply = json.loads(content)
     except (ValueError, RecursionError):
-        said = {}
-    if not isinstance(said, dict):
-        said = {}
+        reply = {}
+    if not isinstance(reply, dict):
+        reply = {}
     if answer.status != 200:
-        error = said.get("error")
-        words = error.get("error") if isinstance(error, dict) else None
-        raise Unauthorized(f"the login by munge was refused: {words or f'status {answer.status}'}")
-    return said
+        error = reply.get("error")
+        message = error.get("error") if isinstance(error, dict) else None
+        raise Unauthorized(f"the login by munge was refused: {message or f'status {answer.status}'}")
+    return reply
 
 
 def _run(argv: list[str], text: str) -> str:
@@ -129,8 +129,8 @@ def _run(argv: list[str], text: str) -> str:
     except subprocess.TimeoutExpired:
         raise Untrusted(f"{argv[0]} gave no answer in {_TIMEOUT:g} s: is munged running?") from None
     if done.returncode != 0:
-        said = re.match(r"STATUS: *(.*)", done.stdout)
+        status = re.match(r"STATUS: *(.*)", done.stdout)
         raise Untrusted(
-            said[1] if said else done.stderr.strip() or f"{argv[0]} failed with exit code {done.returncode}"
+            status[1] if status else done.stderr.strip() or f"{argv[0]} failed with exit code {done.returncode}"
         )
     return done.stdout

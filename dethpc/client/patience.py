@@ -1,4 +1,4 @@
-"""To bear with a master that restarts, moves, or whose place a stranger has taken for a while."""
+"""Retries while a master restarts or moves, or while another server answers at its address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a server shows that it is the master before it is given a token: the owner's, or that of a run.
+"""The HMAC proof by which a server shows that it is the master, before a client sends its token (the owner's or a run's).
 
 Both sides have a key: the owner's token itself, and of a run's token the digest, which is all that the master keeps. The client
 sends a random number and gets back its HMAC under the key, together with the address of this very connection: a stranger who took
@@ -121,7 +121,7 @@ def is_proved(connection: Connection, prefix: str, token: ProvedToken) -> bool:
     import json
 
     nonce = os.urandom(32).hex()
-    wanted = proof(token.key, nonce, connection.sock.getpeername()[:2], shown_by(connection.sock))
+    expected = proof(token.key, nonce, connection.sock.getpeername()[:2], shown_by(connection.sock))
     whose = f"&run={token.run}" if token.run else ""
     connection.request("GET", f"{prefix}{PATH}?nonce={nonce}{whose}", {"Accept": "application/json"})
     answer = connection.answer()
@@ -130,7 +130,7 @@ def is_proved(connection: Connection, prefix: str, token: ProvedToken) -> bool:
         given = json.loads(content)["proof"] if answer.status == 200 else None
     except (ValueError, KeyError, TypeError, RecursionError):
         given = None
-    return not answer.will_close and answer.ended and same(wanted, given)
+    return not answer.will_close and answer.ended and same(expected, given)
 
 
 def shown_by(sock: socket.socket) -> str:

@@ -1,4 +1,4 @@
-"""What a search costs, from its preview (``experiments.preview``)."""
+"""The cost of a search, computed from its preview (``experiments.preview``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON to and from the master: one call for each HTTP method, tried again where that is safe, failures as exceptions."""
+"""JSON requests to the master: one method for each HTTP method, with retries where they are safe, and failures as exceptions."""
 
 from __future__ import annotations
 
@@ -128,8 +128,8 @@ class Session:
         on_sent: Optional[OnSent] = None,
     ) -> bytes:
         """The answer undecoded."""
-        wanted = _Request(method, path, params, json, timeout, idempotent or method in _IDEMPOTENT, on_sent)
-        return self._exchange(wanted, _whole, self._retries)
+        request = _Request(method, path, params, json, timeout, idempotent or method in _IDEMPOTENT, on_sent)
+        return self._exchange(request, _whole, self._retries)
 
     def request(
         self,
@@ -146,12 +146,12 @@ class Session:
         body = self.exchange(
             method, path, params=params, json=json, timeout=timeout, idempotent=idempotent, on_sent=on_sent
         )
-        found = self._decoded(body, path)
-        if not isinstance(found, dict):
+        answer = self._decoded(body, path)
+        if not isinstance(answer, dict):
             raise self._no_master(path)
-        if not found and not self._certain:
+        if not answer and not self._certain:
             self._make_certain()
-        return found
+        return answer
 
     def stream(self, path: str, params: Optional[Params] = None, *, timeout: Optional[float] = None) -> Iterator[Any]:
         """The objects of a newline-delimited answer, as they arrive; the iterator gives up what is left when it is closed.
@@ -196,9 +196,9 @@ class Session:
 
     # --- one exchange -----------------------------------------------------------------------------------------------
 
-    def _exchange(self, wanted: _Request, take: Callable[[Response], T], retries: int) -> T:
+    def _exchange(self, request: _Request, take: Callable[[Response], T], retries: int) -> T:
         """What ``take`` makes of the answer. A failure while it does counts as a failure of the request."""
-        method, path, params, json, timeout, again, on_sent = wanted
+        method, path, params, json, timeout, again, on_sent = request
         body = json if json is None or isinstance(json, bytes) else _json.dumps(json, separators=(",", ":")).encode()
         target, headers = path + _query(params), self._headers(json)
         tries = 0
@@ -214,8 +214,8 @@ class Session:
                 content = answer.read()
                 if answer.status not in (502, 503, 504) or not again:
                     _fail(answer.status, content, self.url + path)
-                words = _message(content)[0] or _strange(answer.status, self.url + path)
-                failure, sent = MasterNotFoundException(words, answer.status), True
+                message = _message(content)[0] or _strange(answer.status, self.url + path)
+                failure, sent = MasterNotFoundException(message, answer.status), True
             except NoAnswer as error:
                 failure, sent, final = self._unreachable(error), error.sent, error.final
             if final or tries >= retries or (sent and not again):
@@ -365,8 +365,8 @@ def _fail(status: int, body: bytes, url: str) -> NoReturn:
 
 
 def _problem(item: Mapping[str, Any]) -> Problem:
-    path, found, allowed = path_of(str(item.get("field", ""))), str(item.get("found", "")), str(item.get("allowed", ""))
+    path, value, allowed = path_of(str(item.get("field", ""))), str(item.get("found", "")), str(item.get("allowed", ""))
     where = {"file": item.get("file"), "line": item.get("line")}
     if "message" not in item:  # a master of an earlier release
-        return Problem.of_value(path, found, allowed, item.get("hint"), **where)
-    return Problem(path, str(item["message"]), item.get("hint"), found=found, allowed=allowed, **where)
+        return Problem.of_value(path, value, allowed, item.get("hint"), **where)
+    return Problem(path, str(item["message"]), item.get("hint"), found=value, allowed=allowed, **where)

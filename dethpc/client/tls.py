@@ -1,4 +1,4 @@
-"""The client's end of TLS: whom to believe, and what to say of who is not believed. Loaded when an address begins with https."""
+"""TLS of the client: which certificates it trusts, and the error for others. Imported only for addresses that begin with https."""
 
 from __future__ import annotations
 

@@ -18,21 +18,21 @@ def tokens(
         params["username"] = username
     if ids:
         params["tokenIds"] = list(ids)
-    found: List[Json] = session.get("/api/v1/tokens", params=params)["tokenInfo"]
-    return found
+    rows: List[Json] = session.get("/api/v1/tokens", params=params)["tokenInfo"]
+    return rows
 
 
 def create(session: Session, user: int, *, days: Optional[float] = None, description: str = "") -> Json:
     """``token`` and ``tokenId``; nobody can see the token again. ``days``: -1 for ever, None: 30. Raises NotFound, Refused."""
     lifespan = None if days is None else "-1" if days == -1 else f"{24 * days:g}h"
-    made: Json = session.post(
+    token: Json = session.post(
         "/api/v1/tokens", {"userId": user, "lifespan": lifespan, "description": description or None}
     )
-    return made
+    return token
 
 
 def change(session: Session, token: int, *, description: Optional[str] = None, revoke: bool = False) -> Json:
     """Raises NotFound."""
     body = {"tokenId": token, "description": description, "setRevoked": revoke}
-    found: Json = session.patch(f"/api/v1/tokens/{token}", body)["tokenInfo"]
-    return found
+    row: Json = session.patch(f"/api/v1/tokens/{token}", body)["tokenInfo"]
+    return row

@@ -1,6 +1,6 @@
-"""How a request reaches the master: ``Transport`` is the seam, ``HttpTransport`` the network, ``in_process`` a call.
+"""Transports of requests to the master: ``Transport`` is the interface, ``HttpTransport`` uses the network, ``in_process`` a call.
 
-TLS is loaded for an address that begins with https, and not before.
+TLS is imported only for addresses that begin with https.
 """
 
 from __future__ import annotations
@@ -118,15 +118,15 @@ class HttpTransport:
         on_sent: Optional[OnSent] = None,
     ) -> HttpResponse:
         url, sent = self.url, False
-        known, pieces = dict(headers), body if body is None or on_sent is None else _watched(body, on_sent)
+        fields, pieces = dict(headers), body if body is None or on_sent is None else _watched(body, on_sent)
         if body is not None:
-            known["Content-Length"] = str(len(body))
-        kept = self._take(url)
+            fields["Content-Length"] = str(len(body))
+        pooled = self._take(url)
         try:
-            connection = kept or self._connect(url, timeout)
+            connection = pooled or self._connect(url, timeout)
             try:
                 connection.sock.settimeout(timeout)
-                connection.request(method, _prefix(url) + target, known, pieces)
+                connection.request(method, _prefix(url) + target, fields, pieces)
                 sent = True
                 answer = connection.answer()
             except BaseException:
@@ -137,7 +137,7 @@ class HttpTransport:
             if self._fixed and isinstance(error, ConnectionResetError) and _speaks_tls(url):
                 raise MasterUnreachable(f"the server at {url} speaks TLS: its address begins with https://") from None
             # A network between may have forgotten a connection that was kept: a new one may be answered.
-            raise NoAnswer(error, sent=sent) if kept else self.no_answer(error, sent=sent) from None
+            raise NoAnswer(error, sent=sent) if pooled else self.no_answer(error, sent=sent) from None
         if answer.status in _AWAY:
             self._look_again()
         return HttpResponse(self, url, connection, answer)
@@ -210,8 +210,8 @@ class HttpTransport:
         except ImportError as error:
             raise OSError(f"this Python speaks no TLS: {error}") from None
         if self._finder:
-            known, pin = self._finder.seen
-            if known != url:
+            seen_url, pin = self._finder.seen
+            if seen_url != url:
                 raise OSError("the master has moved meanwhile")
         else:
             pin = None if self._cert else certificate(url)

@@ -16,8 +16,8 @@ _LONG = 600.0  # seconds; each of these trials may have reported a million times
 
 def get(session: Session, trial: int) -> Json:
     """The trial itself (the wire's ``trial`` object). Raises NotFound."""
-    found: Json = session.get(f"/api/v1/trials/{trial}")["trial"]
-    return found
+    row: Json = session.get(f"/api/v1/trials/{trial}")["trial"]
+    return row
 
 
 def with_runs(session: Session, trial: int) -> Json:
@@ -31,22 +31,22 @@ def with_runs(session: Session, trial: int) -> Json:
 def of_job(session: Session, job_id: str) -> List[Json]:
     """What a job of the scheduler executed, oldest first: {"trialId", "trialState", "trialReason", "experimentId",
     "experimentName", "run"}."""
-    found: List[Json] = session.get(f"/api/v1/scheduler-jobs/{job_id}")["runs"]
-    return found
+    runs: List[Json] = session.get(f"/api/v1/scheduler-jobs/{job_id}")["runs"]
+    return runs
 
 
 def waiting(session: Session, trial: int) -> Optional[Json]:
     """What the trial waits for: {"cause", "why", "sooner", "text", "startTime"}; None when it waits for nothing."""
-    found: Optional[Json] = session.get(f"/api/v1/trials/{trial}/waiting")["waiting"]
-    return found
+    reason: Optional[Json] = session.get(f"/api/v1/trials/{trial}/waiting")["waiting"]
+    return reason
 
 
 def timeline(session: Session, trial: int) -> Json:
     """What became of its time: {"attempts": [{"run", "jobId", "attempt", "startTime", "endTime", "fromSteps", "toSteps", "nodes",
     "end", "reason", "saving", "spans"}], "more"}, a span {"kind", "startTime", "endTime"}, where "kind" is waiting, starting,
     training, lost or ending; "saving" in seconds."""
-    found: Json = session.get(f"/api/v1/trials/{trial}/timeline")
-    return found
+    answer: Json = session.get(f"/api/v1/trials/{trial}/timeline")
+    return answer
 
 
 def kill(session: Session, trial: int) -> None:
@@ -57,8 +57,8 @@ def kill(session: Session, trial: int) -> None:
 def last_milestones(session: Session, trial: int, count: int) -> Tuple[List[Json], int]:
     """Its last validations and checkpoints, the newest last, and how many there are in all."""
     params = {"filter": "FILTER_OPTION_CHECKPOINT_OR_VALIDATION", "orderBy": "ORDER_BY_DESC", "limit": count}
-    found: Json = session.get(f"/api/v1/trials/{trial}/workloads", params=params)
-    return list(reversed(found.get("workloads") or [])), int((found.get("pagination") or {}).get("total") or 0)
+    page: Json = session.get(f"/api/v1/trials/{trial}/workloads", params=params)
+    return list(reversed(page.get("workloads") or [])), int((page.get("pagination") or {}).get("total") or 0)
 
 
 def workloads(session: Session, trial: int, *, batch_metrics: bool = False) -> Iterator[Json]:

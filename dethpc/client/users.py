@@ -10,25 +10,25 @@ Json = Dict[str, Any]
 
 
 def me(session: Session) -> Json:
-    found: Json = session.get("/api/v1/me")["user"]
-    return found
+    user: Json = session.get("/api/v1/me")["user"]
+    return user
 
 
 def users(session: Session) -> List[Json]:
-    found: List[Json] = session.get("/api/v1/users")["users"]
-    return found
+    rows: List[Json] = session.get("/api/v1/users")["users"]
+    return rows
 
 
 def by_name(session: Session, username: str) -> Json:
     """Raises NotFound."""
-    found: Json = session.get(f"/api/v1/users/{username}/by-username")["user"]
-    return found
+    user: Json = session.get(f"/api/v1/users/{username}/by-username")["user"]
+    return user
 
 
 def change(session: Session, user: int, **changes: Any) -> Json:
     """``password`` (in clear) or ``displayName``. Raises NotFound, Refused."""
-    found: Json = session.patch(f"/api/v1/users/{user}", {"isHashed": False, **changes})["user"]
-    return found
+    row: Json = session.patch(f"/api/v1/users/{user}", {"isHashed": False, **changes})["user"]
+    return row
 
 
 def logout(session: Session, *, everywhere: bool = False) -> None:
@@ -38,8 +38,8 @@ def logout(session: Session, *, everywhere: bool = False) -> None:
 
 def logins(session: Session) -> List[Json]:
     """Logins that are good: ``id``, ``createdAt``, ``expiry``, ``program``, and whether it is ``current``: that of ``session``."""
-    found: List[Json] = session.get("/api/v1/auth/sessions")["sessions"]
-    return found
+    rows: List[Json] = session.get("/api/v1/auth/sessions")["sessions"]
+    return rows
 
 
 def end_login(session: Session, login: int) -> None:
@@ -50,5 +50,5 @@ def end_login(session: Session, login: int) -> None:
 def one_time_code(session: Session) -> Json:
     """``code``, which logs a browser in once, within five minutes, ``host``, the host name of the pages by loopback, and
     ``siteHost``, that by the network, "" for the master's own."""
-    made: Json = session.post("/api/v1/auth/code")
-    return made
+    code: Json = session.post("/api/v1/auth/code")
+    return code
