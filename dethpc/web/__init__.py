@@ -1,5 +1,5 @@
-"""The WebUI: pages over ``client``, made on the server, that go on to change while one looks. DESIGN D25.
+"""The WebUI: pages rendered on the server through ``client``, which update while they are open. DESIGN D25.
 
-``app.py`` is the door and the frame of every page, ``pages/`` has one file per noun, ``show.py`` is how values look. A page asks
-the master through the same client functions as ``det``, as whoever is logged in, and looking never asks Slurm.
+``app.py`` routes, authorizes and renders, ``pages/`` has one file per noun, ``show.py`` formats values. A page calls the master
+through the same client functions as ``det``, as the user who is logged in; viewing a page never queries Slurm.
 """

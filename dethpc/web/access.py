@@ -1,4 +1,4 @@
-"""Who asks for a page, and what that allows: what the pages need of the master's page sessions, and the addresses of a request."""
+"""The caller of a page and its rights: the interface to the master's page sessions, and the addresses of a request."""
 
 from __future__ import annotations
 

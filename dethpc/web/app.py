@@ -1,4 +1,4 @@
-"""The door of the pages and the frame round each: who asks, what may be embedded or loaded, and what an error looks like."""
+"""The application that serves the pages: authorization, security headers, rendering and error pages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dethpc.client.in_process import App, InProcess
 from dethpc.client.session import Session
 from dethpc.web import following, show
 from dethpc.web.access import PROOF, Caller, May, Sessions, home, proof_of, where
-from dethpc.web.asked import Answer, Asked, Download, Goto, Handler, Page, pairs, up
+from dethpc.web.asked import Answer, Download, Goto, Handler, Page, PageRequest, pairs, up
 from dethpc.web.following import BEAT
 from dethpc.web.pages import ROUTES, entry, logs, needed, sure
 from dethpc.web.sharing import Rounds, Shared
@@ -115,7 +115,7 @@ class Pages:
             if request.method == "POST" and not same_origin(request):
                 return self._error(request, 403, "This request came from another page than ours. Nothing was done.")
             try:
-                asked = await self._asked(request)
+                page_request = await self._asked(request)
             except ValueError as error:
                 return self._error(request, 400, str(error))
             if handler is entry.enter and request.method == "HEAD":
@@ -125,20 +125,20 @@ class Pages:
             if self._limiter is None:
                 self._limiter = anyio.CapacityLimiter(AT_ONCE)
             make = partial(
-                anyio.to_thread.run_sync, partial(self._made, handler, asked, request), limiter=self._limiter
+                anyio.to_thread.run_sync, partial(self._made, handler, page_request, request), limiter=self._limiter
             )
             if (
                 request.method == "GET" and handler not in entry.OPEN and "hx-request" in request.headers
             ):  # a page that was told of a change
-                return await self._shared.answer((asked.path, asked.pairs), make)
+                return await self._shared.answer((page_request.path, page_request.pairs), make)
             return await make()
 
         return endpoint
 
-    async def _asked(self, request: Request) -> Asked:
+    async def _asked(self, request: Request) -> PageRequest:
         form = pairs((await self._form(request)).decode("utf-8", "replace")) if request.method == "POST" else ()
         caller = self._caller(request, proof_of(request, dict(form)))
-        return Asked(
+        return PageRequest(
             session=caller.open(caller.may),
             path=request.scope["path"].removeprefix(request.scope.get("root_path", "")),
             parts=request.path_params,
@@ -177,64 +177,66 @@ class Pages:
             open=opened,
         )
 
-    def _made(self, handler: Handler, asked: Asked, request: Request) -> Response:
+    def _made(self, handler: Handler, page_request: PageRequest, request: Request) -> Response:
         try:
             asking = None
             if request.method == "POST":
-                asking = sure.question(asked)
+                asking = sure.question(page_request)
                 if asking is None:
-                    asked, asking = sure.allowed(asked, needed(handler, asked.form.get("action", "")))
-            return self._answer(asking or handler(asked), asked, request)
+                    page_request, asking = sure.allowed(
+                        page_request, needed(handler, page_request.form.get("action", ""))
+                    )
+            return self._answer(asking or handler(page_request), page_request, request)
         except errors.Unauthorized:
             return self._to_login(request)
         except errors.DethpcError as error:
             if request.method == "POST" and isinstance(error, _SAID_THERE):
-                back = asked.form.get("back") or asked.path.removesuffix("/act").removesuffix("/edit")
-                return self._answer(Goto(back, f"Refused: {error}"), asked, request)
+                back = page_request.form.get("back") or page_request.path.removesuffix("/act").removesuffix("/edit")
+                return self._answer(Goto(back, f"Refused: {error}"), page_request, request)
             return self._error(request, _status(error), str(error))
         except Exception as error:
             log.exception("%s %s failed", request.method, request.url.path)
             return self._error(request, 500, f"{type(error).__name__}; see the master's log")
 
-    def _answer(self, answer: Answer, asked: Asked, request: Request) -> Response:
+    def _answer(self, answer: Answer, page_request: PageRequest, request: Request) -> Response:
         if isinstance(answer, Goto):
-            response: Response = RedirectResponse(answer.relative_to(asked.path), 303)
+            response: Response = RedirectResponse(answer.relative_to(page_request.path), 303)
         elif isinstance(answer, Page):
-            response = self._html(answer, asked, request)
+            response = self._html(answer, page_request, request)
         elif isinstance(answer, Download):
             response = self._download(answer)
         else:
             response = answer
-        if asked.who is not None and asked.who.begun is not None:
+        if page_request.who is not None and page_request.who.begun is not None:
             response.set_cookie(
                 self._cookie,
-                asked.who.begun.cookie,
+                page_request.who.begun.cookie,
                 path=None,  # the folder of the page that sets it, whatever prefix a proxy puts before it
                 httponly=True,
                 samesite="strict",
-                secure=asked.who.here[0] == "https",
+                secure=page_request.who.here[0] == "https",
             )
-        elif asked.who is not None and asked.who.ended:
+        elif page_request.who is not None and page_request.who.ended:
             response.delete_cookie(self._cookie, path="")
         response.headers.update(_HEADERS)
         response.headers.setdefault("Cache-Control", "no-store")
         return response
 
-    def _html(self, page: Page, asked: Asked, request: Request) -> HTMLResponse:
-        root = up(asked.path)
+    def _html(self, page: Page, page_request: PageRequest, request: Request) -> HTMLResponse:
+        root = up(page_request.path)
         frame = {
             "root": root,
             "static": f"{root}static/{self._stamp}/",
-            "asked": asked,
+            "asked": page_request,
             "live": page.live,
-            "since": asked.since,
+            "since": page_request.since,
             "version": self._version,
             "inside": request.state.login is not None,
             "login": self._cookie,
             "notice": self._notice() if request.state.login is not None else "",
             "said": ""
             if _from_elsewhere(request)
-            else asked.query.get("said", ""),  # nobody else puts words into our mouth
+            else page_request.query.get("said", ""),  # nobody else puts words into our mouth
         }
         text = self._looks.get_template(page.template).render({**frame, **page.shown})
         return HTMLResponse(text, page.status)
@@ -254,22 +256,24 @@ class Pages:
 
     def _error(self, request: Request, status: int, message: str) -> Response:
         path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-        asked = Asked(Session("http://nowhere"), path, {})
+        page_request = PageRequest(Session("http://nowhere"), path, {})
         page = Page("error.html", {"status": status, "message": message}, status=status)
-        return self._answer(page, asked, request)
+        return self._answer(page, page_request, request)
 
     def _to_login(self, request: Request) -> Response:
         path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-        wanted = path.strip("/") + (f"?{request.url.query}" if request.url.query else "")
-        asked = Asked(Session("http://nowhere"), path, {})
+        target = path.strip("/") + (f"?{request.url.query}" if request.url.query else "")
+        page_request = PageRequest(Session("http://nowhere"), path, {})
         if request.method != "GET" or request.headers.get("sec-fetch-dest") == "empty":
             return self._error(request, 401, "Your login has ended. Log in again.")
         if _from_elsewhere(request) and entry.FOLLOWED not in request.query_params:
             # Browsers keep the cookie back when a link on another site was followed, and show it when this page leads on.
-            query = Asked(asked.session, path, {}, pairs(request.url.query)).changed(said=None, **{entry.FOLLOWED: 1})
+            query = PageRequest(page_request.session, path, {}, pairs(request.url.query)).changed(
+                said=None, **{entry.FOLLOWED: 1}
+            )
             again = (path.strip("/") or "experiments") + query
-            return self._answer(Page("followed.html", {"again": up(path) + again}), asked, request)
-        return self._answer(Goto(f"login?next={show.quoted(wanted)}"), asked, request)
+            return self._answer(Page("followed.html", {"again": up(path) + again}), page_request, request)
+        return self._answer(Goto(f"login?next={show.quoted(target)}"), page_request, request)
 
     async def _nowhere(self, request: Request, error: Exception) -> Response:
         request.state.__dict__.setdefault("_state", {}).setdefault("login", None)
@@ -293,8 +297,8 @@ class Pages:
 
         async def events() -> AsyncIterator[bytes]:
             yield b"retry: 3000\n\n"
-            asked = request.query_params
-            changes = self._commits.changes(asked.get("of", ""), asked.get("since", "")).__aiter__()
+            query = request.query_params
+            changes = self._commits.changes(query.get("of", ""), query.get("since", "")).__aiter__()
             waiting = asyncio.ensure_future(anext(changes))
             try:
                 while True:
@@ -333,11 +337,16 @@ class Pages:
         return _told(self._sessions.renewal(login, request.scope["server"]))
 
     async def _successor(self, request: Request) -> Response:
-        """Whether this is the master of an open page, or the next one. Asked for without a cookie, by anybody."""
+        """Whether this is the master of an open page, or the next one. PageRequest for without a cookie, by anybody."""
         try:
             form = dict(pairs((await self._form(request)).decode("utf-8", "replace"), 10))
-            wanted = form.get("name", ""), form.get("nonce", ""), request.scope["server"], home(request, self._sessions)
-            return _told(await anyio.to_thread.run_sync(self._sessions.successor, *wanted))
+            arguments = (
+                form.get("name", ""),
+                form.get("nonce", ""),
+                request.scope["server"],
+                home(request, self._sessions),
+            )
+            return _told(await anyio.to_thread.run_sync(self._sessions.successor, *arguments))
         except ValueError as error:
             return Response(str(error), status_code=400, headers=_HEADERS)
         except errors.Unauthorized:
@@ -384,10 +393,10 @@ def _joined(pieces: Iterator[str] | Iterator[bytes]) -> bytes:
 
 
 def _stamp(files: dict[str, Path]) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in sorted(files):
-        found.update(name.encode() + b"\0" + files[name].read_bytes())
-    return found.hexdigest()[:12]
+        digest.update(name.encode() + b"\0" + files[name].read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def _status(error: errors.DethpcError) -> int:

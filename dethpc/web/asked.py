@@ -1,4 +1,4 @@
-"""A request for a page, and what a page may answer."""
+"""A request for a page, and the answers that a page can give."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dethpc.web.access import Caller
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PageRequest:
     """``parts``: the variables of the path; ``query`` and ``form``: the last value of each name; ``every`` has all of a name.
     ``since``: what was committed when it was asked."""
 
@@ -57,8 +57,8 @@ class Asked:
 
     def changed(self, **changes: object) -> str:
         """This page's query with changes (None: left out), as text that begins with "?". What is chosen in a list is left out."""
-        kept = [(name, value) for name, value in self.pairs if name not in {"chosen", *changes} and value]
-        fields = [*kept, *((name, str(value)) for name, value in changes.items() if value is not None)]
+        unchanged = [(name, value) for name, value in self.pairs if name not in {"chosen", *changes} and value]
+        fields = [*unchanged, *((name, str(value)) for name, value in changes.items() if value is not None)]
         return "?" + urlencode(fields, safe=",")
 
 
@@ -74,15 +74,15 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Goto:
-    """To another page, below the root of the pages. ``said`` is shown there once."""
+    """To another page, below the root of the pages. ``message`` is shown there once."""
 
     path: str
-    said: str = ""
+    message: str = ""
 
     def relative_to(self, path: str) -> str:
         page, _, query = self.path.lstrip("/").partition("?")
-        told = [f"said={quote(self.said)}"] if self.said else []
-        return up(path) + "?".join(part for part in (page, "&".join([query] * bool(query) + told)) if part)
+        fields = [query] * bool(query) + ([f"said={quote(self.message)}"] if self.message else [])
+        return up(path) + "?".join(part for part in (page, "&".join(fields)) if part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Download:
 
 
 Answer = Page | Goto | Download | Response
-Handler = Callable[[Asked], Answer]
+Handler = Callable[[PageRequest], Answer]
 
 
 def up(path: str) -> str:

@@ -1,6 +1,6 @@
-"""A trial's log while it is written: the master's own stream, passed on as server-sent events.
+"""A running trial's log: the master's own stream, passed on as server-sent events.
 
-No thread waits for a quiet log, and a browser that reads slowly slows the reading of files down: at most ``AHEAD`` pieces are kept.
+A quiet log blocks no thread, and a slow browser slows the reading of files down: at most ``AHEAD`` pieces are buffered.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ async def events(app: App, target: str, state: Mapping[str, object]) -> AsyncGen
     until = time.monotonic() + LONGEST
     try:
         async with aclosing(_pieces(app, target, state)) as pieces:
-            left = b""
+            rest = b""
             async for piece in pieces:
                 if not piece:
                     yield HERE
-                whole, _, left = (left + piece).rpartition(b"\n")
+                whole, _, rest = (rest + piece).rpartition(b"\n")
                 if whole:
                     yield _told(whole) if len(whole) < LARGE else await asyncio.to_thread(_told, whole)
                 if time.monotonic() > until:
@@ -74,12 +74,12 @@ async def _pieces(app: App, target: str, state: Mapping[str, object]) -> AsyncGe
     """The answer as it comes; an empty piece after each ``BEAT`` of silence. Who stops to read ends the request."""
     messages: asyncio.Queue[Message] = asyncio.Queue(AHEAD)
     gone = asyncio.Event()
-    asked = False
+    sent = False
 
     async def receive() -> Message:
-        nonlocal asked
-        if not asked:
-            asked = True
+        nonlocal sent
+        if not sent:
+            sent = True
             return {"type": "http.request", "body": b"", "more_body": False}
         await gone.wait()
         return {"type": "http.disconnect"}
@@ -130,8 +130,8 @@ def _told(lines: bytes) -> bytes:
         if result is None:  # the stream broke in the middle of the log
             raise NotFollowed(500)
         rows.append(row(result))
-    told = json.dumps(rows, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-    return b"id: " + str(rows[-1]["at"]).encode() + b"\nevent: lines\ndata: " + told + b"\n\n"
+    data = json.dumps(rows, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return b"id: " + str(rows[-1]["at"]).encode() + b"\nevent: lines\ndata: " + data + b"\n\n"
 
 
 def row(line: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Several texts in one field of a form, with commas between them. One that has a comma itself stands in quotes, as in CSV."""
+"""Several texts in one form field, separated by commas. A text that contains a comma is quoted, as in CSV."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def read(field: str) -> list[str]:
         rows = list(csv.reader(io.StringIO(field), skipinitialspace=True))
     except csv.Error as error:  # of a field without an end
         raise Refused(f"the list cannot be read: {error}") from None
-    return [text for row in rows for each in row if (text := each.strip())]
+    return [text for row in rows for part in row if (text := part.strip())]
 
 
 def _quoted(text: str) -> str:

@@ -41,10 +41,10 @@ class Shared:
         if task is None:
             task = self._made[key] = asyncio.ensure_future(self._measured(make))
             asyncio.get_running_loop().call_later(KEPT, self._made.pop, key, None)
-        made = await asyncio.shield(task)
-        if made.status_code != 200 or isinstance(made, StreamingResponse):
+        response = await asyncio.shield(task)
+        if response.status_code != 200 or isinstance(response, StreamingResponse):
             return await self._measured(make)
-        return Response(made.body, made.status_code, dict(made.headers))
+        return Response(response.body, response.status_code, dict(response.headers))
 
     async def _measured(self, make: Callable[[], Awaitable[Response]]) -> Response:
         """What the whole process spends while pages are made: never less than these cost, and nothing is counted twice."""

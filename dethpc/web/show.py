@@ -1,4 +1,4 @@
-"""How values look on a page: three or four digits, units, relative times with the absolute one behind."""
+"""Formats of values on a page: three or four digits, units, and relative times with the absolute one as a tooltip."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def state(value: str) -> Markup:
     name = plain_state(value)
     kind = "STOPPING" if name.startswith("STOPPING") or name.startswith("DELETING") else _LIKE.get(name, name)
     symbol = SYMBOLS.get(kind, "…")
-    words = name.replace("_", " ").lower()
+    label = name.replace("_", " ").lower()
     return Markup('<span class="state {}"><span aria-hidden="true">{}</span> {}</span>').format(
-        kind.lower().replace("_", "-"), symbol, words
+        kind.lower().replace("_", "-"), symbol, label
     )
 
 

@@ -1,4 +1,4 @@
-"""One file per noun. A handler takes what is ``Asked`` and answers with a ``Page``, or says where to ``Goto``."""
+"""One file per noun. A handler takes a ``PageRequest`` and returns a ``Page``, a ``Goto`` or another answer."""
 
 from __future__ import annotations
 

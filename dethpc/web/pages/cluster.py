@@ -1,16 +1,16 @@
-"""Pools, nodes and slots: who uses what."""
+"""The cluster page: pools, nodes, slots and their use."""
 
 from __future__ import annotations
 
 from dethpc.client import cluster
 from dethpc.errors import SchedulerUnavailable
-from dethpc.web.asked import Answer, Asked, Page
+from dethpc.web.asked import Answer, Page, PageRequest
 
 
-def overview(asked: Asked) -> Answer:
-    shown: dict[str, object] = {"pools": cluster.resource_pools(asked.session), "trouble": ""}
+def overview(request: PageRequest) -> Answer:
+    shown: dict[str, object] = {"pools": cluster.resource_pools(request.session), "trouble": ""}
     try:
-        shown["nodes"] = cluster.agents(asked.session)
+        shown["nodes"] = cluster.agents(request.session)
     except SchedulerUnavailable as error:
         shown.update(nodes=[], trouble=str(error))
     return Page("cluster.html", shown, live="experiments")

@@ -11,7 +11,7 @@ from dethpc.client import experiments
 from dethpc.domain.entrypoint import named_script
 from dethpc.domain.trial_config import TrialConfig
 from dethpc.errors import MasterError, NotFound
-from dethpc.web.asked import Answer, Asked, Download, Page
+from dethpc.web.asked import Answer, Download, Page, PageRequest
 from dethpc.web.pages import experiment
 
 MOST_BYTES = 512 << 10
@@ -37,53 +37,53 @@ class Shown:
     cut: bool = False
 
 
-def page(asked: Asked) -> Answer:
-    shown = experiment.about(asked, "code")
+def page(request: PageRequest) -> Answer:
+    shown = experiment.about(request, "code")
     number, parent = shown["experiment"]["id"], shown["experiment"].get("forkedFrom")
     shown.update(changes=None, file=None, tree=[], left_out=0, missing="", parent=parent, sent=0, many=False)
-    if asked.query.get("changes") and parent:
-        shown["changes"] = _changes(asked, number, parent, shown)
+    if request.query.get("changes") and parent:
+        shown["changes"] = _changes(request, number, parent, shown)
         return Page("experiment/code.html", shown)
     try:
-        every = list(_flat(experiments.file_tree(asked.session, number)))
+        every = list(_flat(experiments.file_tree(request.session, number)))
     except (NotFound, MasterError) as error:
         shown["missing"] = str(error)
         return Page("experiment/code.html", shown)
-    sizes = {each["path"]: each["contentLength"] for each in every if not each["isDir"]}
-    words = asked.query.get("find", "").lower()
-    if words:
+    sizes = {entry["path"]: entry["contentLength"] for entry in every if not entry["isDir"]}
+    search = request.query.get("find", "").lower()
+    if search:
         every = [
-            {**each, "depth": 0, "name": each["path"]}
-            for each in every
-            if not each["isDir"] and words in each["path"].lower()
+            {**entry, "depth": 0, "name": entry["path"]}
+            for entry in every
+            if not entry["isDir"] and search in entry["path"].lower()
         ]
-    path = asked.query.get("path") or _first(shown["config"], sizes)
+    path = request.query.get("path") or _first(shown["config"], sizes)
     if path is not None:
         if path not in sizes:
             raise NotFound(f"experiment {number} was created without a file {path}")
-        shown["file"] = _file(asked, number, path, sizes[path])
+        shown["file"] = _file(request, number, path, sizes[path])
     shown.update(
         tree=every[:MOST_FILES], left_out=max(0, len(every) - MOST_FILES), sent=len(sizes), many=len(sizes) > FEW
     )
     return Page("experiment/code.html", shown)
 
 
-def raw(asked: Asked) -> Answer:
+def raw(request: PageRequest) -> Answer:
     """A whole file, to be kept: never shown by the browser as what it says that it is."""
-    path = asked.query.get("path", "")
-    content = experiments.file(asked.session, asked.number("experiment"), path)
+    path = request.query.get("path", "")
+    content = experiments.file(request.session, request.number("experiment"), path)
     return Download(path.rpartition("/")[2] or "file", iter([content]), "application/octet-stream")
 
 
-def _changes(asked: Asked, number: int, parent: int, shown: dict[str, Any]) -> dict[str, Any] | None:
+def _changes(request: PageRequest, number: int, parent: int, shown: dict[str, Any]) -> dict[str, Any] | None:
     try:
-        found = experiments.code_changes(asked.session, number, parent)
+        changes = experiments.code_changes(request.session, number, parent)
     except (NotFound, MasterError) as error:
         shown["missing"] = str(error)
         return None
-    for each in found["changes"]:
-        each["lines"] = [(_KINDS.get(line[:1], ""), line) for line in each["diff"].splitlines()]
-    return found
+    for change in changes["changes"]:
+        change["lines"] = [(_KINDS.get(line[:1], ""), line) for line in change["diff"].splitlines()]
+    return changes
 
 
 _KINDS = {"+": "added", "-": "removed", "@": "place"}
@@ -102,8 +102,8 @@ def _first(config: dict[str, Any], paths: dict[str, int]) -> str | None:
     return next((path for path in (script, "README.md", *sorted(paths)) if path in paths), None)
 
 
-def _file(asked: Asked, number: int, path: str, size: int) -> Shown:
-    content = experiments.file(asked.session, number, path, MOST_BYTES)
+def _file(request: PageRequest, number: int, path: str, size: int) -> Shown:
+    content = experiments.file(request.session, number, path, MOST_BYTES)
     shown = Shown(path, size, cut=size > len(content))
     if path.endswith(".ipynb") and not shown.cut:
         shown.cells = _cells(content)
@@ -120,8 +120,8 @@ def _file(asked: Asked, number: int, path: str, size: int) -> Shown:
 def _cells(content: bytes) -> list[tuple[str, str, str]]:
     """(kind, source, text of its outputs) of each cell of a notebook; none where it is no notebook (nbformat 4)."""
     try:
-        found = json.loads(content)["cells"]
-        return [(str(cell["cell_type"]), _text(cell["source"]), _outputs(cell.get("outputs") or [])) for cell in found]
+        cells = json.loads(content)["cells"]
+        return [(str(cell["cell_type"]), _text(cell["source"]), _outputs(cell.get("outputs") or [])) for cell in cells]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return []
 

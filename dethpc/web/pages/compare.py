@@ -1,4 +1,4 @@
-"""Trials or experiments side by side: what differs is marked, what they reported stands in rows, curves lie over each other."""
+"""Comparison of trials or experiments side by side: differences are marked, reported values are rows, curves share one chart."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dethpc.client.session import Session
 from dethpc.domain.nested import leaves
 from dethpc.errors import NotFound
 from dethpc.web import show
-from dethpc.web.asked import Answer, Asked, Goto, Page
+from dethpc.web.asked import Answer, Goto, Page, PageRequest
 
 Json = dict[str, Any]
 
@@ -33,43 +33,46 @@ class Row(NamedTuple):
     differs: bool
 
 
-def page(asked: Asked) -> Answer:
+def page(request: PageRequest) -> Answer:
     for kind in ("trial", "experiment"):
-        if asked.every(kind):  # from the boxes of a list
-            return Goto(f"compare?{kind}s={','.join(str(each) for each in _numbers(asked.every(kind)))}")
-    of_experiments = _numbers(asked.query.get("experiments", "").split(","))
-    of_trials = _numbers(asked.query.get("trials", "").split(","))
+        if request.every(kind):  # from the boxes of a list
+            return Goto(f"compare?{kind}s={','.join(str(number) for number in _numbers(request.every(kind)))}")
+    of_experiments = _numbers(request.query.get("experiments", "").split(","))
+    of_trials = _numbers(request.query.get("trials", "").split(","))
     shown: Json = {"columns": [], "kind": "trial", "parts": [], "metrics": [], "chosen": "", "curves": [], "cut": 0}
     shown["missing"] = []
     if of_experiments:
-        answers, shown["missing"] = _there(experiments.get, asked, of_experiments[:MOST])
-        _experiments(asked, answers, shown)
+        answers, shown["missing"] = _there(experiments.get, request, of_experiments[:MOST])
+        _experiments(request, answers, shown)
     elif of_trials:
-        found, shown["missing"] = _there(trials.get, asked, of_trials[:MOST])
-        _trials(asked, found, shown)
-    texts = [text for name in ("experiments", "trials") for text in asked.query.get(name, "").split(",")]
+        answers, shown["missing"] = _there(trials.get, request, of_trials[:MOST])
+        _trials(request, answers, shown)
+    texts = [text for name in ("experiments", "trials") for text in request.query.get(name, "").split(",")]
     shown["unread"] = [text[:80] for text in texts if text and not _numbers([text])][:MOST]
-    shown.update(cut=max(0, len(of_experiments or of_trials) - MOST), words=asked.query.get("name", ""))
-    shown.update(only=bool(asked.query.get("only")))
+    shown.update(cut=max(0, len(of_experiments or of_trials) - MOST), words=request.query.get("name", ""))
+    shown.update(only=bool(request.query.get("only")))
     return Page("compare.html", shown)
 
 
-def _there(get: Callable[[Session, int], Json], asked: Asked, numbers: Sequence[int]) -> tuple[list[Json], list[int]]:
+def _there(
+    get: Callable[[Session, int], Json], request: PageRequest, numbers: Sequence[int]
+) -> tuple[list[Json], list[int]]:
     """Those that are there, and the numbers of the others. Raises NotFound when none is."""
-    found, missing = [], []
+    answers, missing = [], []
     for number in numbers:
         try:
-            found.append(get(asked.session, number))
+            answers.append(get(request.session, number))
         except NotFound:
             missing.append(number)
             if len(missing) == len(numbers):
                 raise
-    return found, missing
+    return answers, missing
 
 
-def _trials(asked: Asked, found: Sequence[Json], shown: Json) -> None:
+def _trials(request: PageRequest, answers: Sequence[Json], shown: Json) -> None:
     parents = {
-        number: experiments.get(asked.session, number)["experiment"] for number in {t["experimentId"] for t in found}
+        number: experiments.get(request.session, number)["experiment"]
+        for number in {t["experimentId"] for t in answers}
     }
     shown["columns"] = [
         {
@@ -83,53 +86,53 @@ def _trials(asked: Asked, found: Sequence[Json], shown: Json) -> None:
             "steps": trial["totalBatchesProcessed"],
             "duration": trial["wallClockTime"],
         }
-        for trial in found
+        for trial in answers
     ]
     shown["parts"] = [
-        ("Hyperparameters", *_part(asked, [trial.get("hparams") for trial in found])),
-        ("Metrics, last values", *_part(asked, [_last(trial) for trial in found], mark=False)),
+        ("Hyperparameters", *_part(request, [trial.get("hparams") for trial in answers])),
+        ("Metrics, last values", *_part(request, [_last(trial) for trial in answers], mark=False)),
     ]
-    first = parents[found[0]["experimentId"]]["searcherMetric"]
-    _curves(asked, found, f"validation.{first}", shown)
+    first = parents[answers[0]["experimentId"]]["searcherMetric"]
+    _curves(request, answers, f"validation.{first}", shown)
 
 
-def _experiments(asked: Asked, answers: Sequence[Json], shown: Json) -> None:
+def _experiments(request: PageRequest, answers: Sequence[Json], shown: Json) -> None:
     ids = [answer["experiment"].get("bestTrialId") for answer in answers]
-    best = [trials.get(asked.session, id) if id else None for id in ids]
+    best = [trials.get(request.session, id) if id else None for id in ids]
     shown["kind"] = "experiment"
     shown["columns"] = [
         {
-            "id": each["id"],
-            "path": f"experiments/{each['id']}",
-            "above": each,
-            "state": each["state"],
-            "best": each.get("bestTrialSearcherMetric"),
-            "best_name": each["searcherMetric"],
-            "best_trial": each.get("bestTrialId"),
-            "trials": each["numTrials"],
-            "duration": each.get("duration"),
+            "id": experiment["id"],
+            "path": f"experiments/{experiment['id']}",
+            "above": experiment,
+            "state": experiment["state"],
+            "best": experiment.get("bestTrialSearcherMetric"),
+            "best_name": experiment["searcherMetric"],
+            "best_trial": experiment.get("bestTrialId"),
+            "trials": experiment["numTrials"],
+            "duration": experiment.get("duration"),
         }
-        for each in (answer["experiment"] for answer in answers)
+        for experiment in (answer["experiment"] for answer in answers)
     ]
     configs = [{k: v for k, v in answer["config"].items() if k not in _OF_ONE} for answer in answers]
     shown["parts"] = [
-        ("Best trial: hyperparameters", *_part(asked, [trial and trial.get("hparams") for trial in best])),
+        ("Best trial: hyperparameters", *_part(request, [trial and trial.get("hparams") for trial in best])),
         (
             "Best trial: metrics, last values",
-            *_part(asked, [_last(trial) if trial else {} for trial in best], mark=False),
+            *_part(request, [_last(trial) if trial else {} for trial in best], mark=False),
         ),
-        ("Configuration", *_part(asked, configs)),
+        ("Configuration", *_part(request, configs)),
     ]
     there = [trial for trial in best if trial]
-    _curves(asked, there, f"validation.{answers[0]['experiment']['searcherMetric']}", shown)
+    _curves(request, there, f"validation.{answers[0]['experiment']['searcherMetric']}", shown)
 
 
-def _curves(asked: Asked, found: Sequence[Json], first: str, shown: Json) -> None:
-    names = {f"{group}.{name}" for trial in found for group, name in _names(trial)}
+def _curves(request: PageRequest, rows: Sequence[Json], first: str, shown: Json) -> None:
+    names = {f"{group}.{name}" for trial in rows for group, name in _names(trial)}
     shown["metrics"] = sorted(names, key=lambda name: (not name.startswith("validation."), name))[:2000]
-    wanted = asked.query.get("metric", "")
-    shown["chosen"] = wanted if wanted in names else first if first in names else next(iter(shown["metrics"]), "")
-    shown["curves"] = [trial["id"] for trial in found]
+    metric = request.query.get("metric", "")
+    shown["chosen"] = metric if metric in names else first if first in names else next(iter(shown["metrics"]), "")
+    shown["curves"] = [trial["id"] for trial in rows]
 
 
 def _names(trial: Json) -> Iterable[tuple[str, str]]:
@@ -155,16 +158,18 @@ def _last(trial: Json) -> Json:
     }
 
 
-def _part(asked: Asked, columns: Sequence[Mapping[str, Any] | None], mark: bool = True) -> tuple[list[Row], int]:
+def _part(
+    request: PageRequest, columns: Sequence[Mapping[str, Any] | None], mark: bool = True
+) -> tuple[list[Row], int]:
     """The rows that are shown, and how many are not. ``mark``: those that differ, which come first then."""
     flat = [dict(leaves(column or {})) for column in columns]
     names = dict.fromkeys(name for column in flat for name in column)
-    words = asked.query.get("name", "").lower()
+    search = request.query.get("name", "").lower()
     rows = []
     for name in names:
         values = [column.get(name) for column in flat]
         differs = any(value != values[0] for value in values[1:])
-        if words in name.lower() and (differs or not asked.query.get("only")):
+        if search in name.lower() and (differs or not request.query.get("only")):
             rows.append(Row(name, [None if value is None else _short(value) for value in values], differs and mark))
     rows.sort(key=lambda row: (not row.differs, not row.name.startswith("validation.") and not mark))
     return rows[:MOST_ROWS], max(0, len(rows) - MOST_ROWS)

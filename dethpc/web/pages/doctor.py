@@ -1,23 +1,25 @@
-"""What the doctor found."""
+"""The page of the doctor's findings."""
 
 from __future__ import annotations
 
 from dethpc.client import cluster
 from dethpc.errors import Refused
-from dethpc.web.asked import Answer, Asked, Goto, Page
+from dethpc.web.asked import Answer, Goto, Page, PageRequest
 
 LEVELS = ("error", "warning", "note", "ok")
 
 
-def page(asked: Asked) -> Answer:
-    found = cluster.diagnosis(asked.session)
-    findings = sorted(found["findings"], key=lambda each: LEVELS.index(each["level"]) if each["level"] in LEVELS else 0)
-    counts = {level: sum(each["level"] == level for each in findings) for level in LEVELS}
-    return Page("doctor.html", {"found": found, "findings": findings, "counts": counts})
+def page(request: PageRequest) -> Answer:
+    report = cluster.diagnosis(request.session)
+    findings = sorted(
+        report["findings"], key=lambda finding: LEVELS.index(finding["level"]) if finding["level"] in LEVELS else 0
+    )
+    counts = {level: sum(finding["level"] == level for finding in findings) for level in LEVELS}
+    return Page("doctor.html", {"found": report, "findings": findings, "counts": counts})
 
 
-def act(asked: Asked) -> Answer:
-    if asked.form.get("action") != "examine":
+def act(request: PageRequest) -> Answer:
+    if request.form.get("action") != "examine":
         raise Refused("the site can be examined, and nothing else")
-    cluster.examine(asked.session)
+    cluster.examine(request.session)
     return Goto("doctor", "Examined.")

@@ -1,4 +1,4 @@
-"""What goes on from earlier work: forks, experiments and trials that are continued, in an editor that checks while one types."""
+"""Forks and continuations of experiments and trials, in an editor that checks the configuration as it is typed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dethpc.config.continued import continued
 from dethpc.config.forked import forked, of_trial
 from dethpc.errors import ConfigError, DethpcError, MasterUnreachable, Problem, Unauthorized
 from dethpc.web import show
-from dethpc.web.asked import Answer, Asked, Goto, Page
+from dethpc.web.asked import Answer, Goto, Page, PageRequest
 from dethpc.web.pages import experiment
 
 Json = dict[str, Any]
@@ -29,7 +29,7 @@ class Look:
 
     problems: list[Problem] = field(default_factory=list)
     refused: str = ""
-    told: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     cost: SearchCost | None = None
     lengths: list[Json] = field(default_factory=list)
     slot_hours: float | None = None
@@ -44,7 +44,7 @@ class _Draft:
     """``look`` says what a text would do, ``make`` does it and says where to go."""
 
     title: str
-    words: str
+    explanation: str
     text: str
     parent: int
     back: str
@@ -54,30 +54,30 @@ class _Draft:
     may_be_empty: bool = False
 
 
-def fork(asked: Asked) -> Answer:
+def fork(request: PageRequest) -> Answer:
     """As ``det experiment fork`` without files of its own."""
-    number = asked.number("experiment")
-    parent = experiments.get(asked.session, number)
+    number = request.number("experiment")
+    parent = experiments.get(request.session, number)
     config, written = parent["config"], parent["experiment"].get("originalConfig") or ""
     # What it started from is in its configuration alone, and not in what was written, where that names a trial.
-    every = bool(asked.query.get("all")) or not written or "source_" in written
+    every = bool(request.query.get("all")) or not written or "source_" in written
     draft = _Draft(
         f"Fork experiment {number}",
         "A new experiment with the files and the environment of this one, and this configuration.",
         dump(forked(config)) if every else written,
         number,
         f"experiments/{number}",
-        lambda text: _look(asked.session, text, parent),
-        lambda text: _create(asked, text, number),
+        lambda text: _look(request.session, text, parent),
+        lambda text: _create(request, text, number),
     )
-    return _page(asked, draft, every)
+    return _page(request, draft, every)
 
 
-def continue_trial(asked: Asked) -> Answer:
+def continue_trial(request: PageRequest) -> Answer:
     """As ``det trial continue`` without files of its own."""
-    trial = trials.get(asked.session, asked.number("trial"))
+    trial = trials.get(request.session, request.number("trial"))
     number = int(trial["experimentId"])
-    parent = experiments.get(asked.session, number)
+    parent = experiments.get(request.session, number)
     starts = (
         "which starts from its latest checkpoint"
         if trial["checkpointCount"]
@@ -91,22 +91,22 @@ def continue_trial(asked: Asked) -> Answer:
         dump(of_trial(parent["config"], trial.get("hparams") or {}, trial["id"], None)),
         number,
         f"trials/{trial['id']}",
-        lambda text: _look(asked.session, text, parent),
-        lambda text: _create(asked, text, number),
+        lambda text: _look(request.session, text, parent),
+        lambda text: _create(request, text, number),
     )
-    return _page(asked, draft, every=True)
+    return _page(request, draft, every=True)
 
 
-def go_on(asked: Asked) -> Answer:
+def go_on(request: PageRequest) -> Answer:
     """As ``det experiment continue``."""
-    number = asked.number("experiment")
-    answer = experiments.get(asked.session, number)
-    config, found = answer["config"], answer["experiment"]
-    completed = show.plain_state(found["state"]) == "COMPLETED"
+    number = request.number("experiment")
+    answer = experiments.get(request.session, number)
+    config, row = answer["config"], answer["experiment"]
+    completed = show.plain_state(row["state"]) == "COMPLETED"
 
     def look(text: str) -> Look:
         def fits() -> Look:
-            if not experiment.goes_on(found):
+            if not experiment.goes_on(row):
                 return Look(refused=_words(False, completed))
             continued(number, ExperimentConfig.from_json(config), text)
             return Look()
@@ -114,12 +114,12 @@ def go_on(asked: Asked) -> Answer:
         return _checked(fits)
 
     def make(text: str) -> Goto:
-        answer = experiments.go_on(asked.session, number, text)
+        answer = experiments.go_on(request.session, number, text)
         return Goto(f"experiments/{number}", _said(f"Continued experiment {number}.", answer))
 
     draft = _Draft(
         f"Continue experiment {number}",
-        _words(experiment.goes_on(found), completed),
+        _words(experiment.goes_on(row), completed),
         "",
         number,
         f"experiments/{number}",
@@ -128,7 +128,7 @@ def go_on(asked: Asked) -> Answer:
         can_pause=False,
         may_be_empty=True,
     )
-    return _page(asked, draft, every=True)
+    return _page(request, draft, every=True)
 
 
 def _words(goes_on: bool, completed: bool) -> str:
@@ -147,10 +147,10 @@ def _words(goes_on: bool, completed: bool) -> str:
     )
 
 
-def _page(asked: Asked, draft: _Draft, every: bool) -> Answer:
-    text = asked.form["config"].replace("\r\n", "\n") if "config" in asked.form else draft.text
+def _page(request: PageRequest, draft: _Draft, every: bool) -> Answer:
+    text = request.form["config"].replace("\r\n", "\n") if "config" in request.form else draft.text
     look = draft.look(text)
-    if asked.form.get("action") == "create" and look.good:
+    if request.form.get("action") == "create" and look.good:
         try:
             return draft.make(text)
         except ConfigError as error:
@@ -163,17 +163,17 @@ def _page(asked: Asked, draft: _Draft, every: bool) -> Answer:
         "draft": draft,
         "text": text,
         "look": look,
-        "paused": bool(asked.form.get("paused")),
+        "paused": bool(request.form.get("paused")),
         "every": every,
-        "full": bool(asked.query.get("all")),
+        "full": bool(request.query.get("all")),
     }
-    failed = asked.form.get("action") == "create"
+    failed = request.form.get("action") == "create"
     return Page("draft.html", shown, status=422 if failed else 200)
 
 
-def _create(asked: Asked, text: str, parent: int) -> Goto:
-    paused = bool(asked.form.get("paused"))
-    answer = experiments.create(asked.session, text, [], activate=not paused, parent=parent, with_environment=False)
+def _create(request: PageRequest, text: str, parent: int) -> Goto:
+    paused = bool(request.form.get("paused"))
+    answer = experiments.create(request.session, text, [], activate=not paused, parent=parent, with_environment=False)
     number = answer["experiment"]["id"]
     return Goto(f"experiments/{number}", _said(f"Created experiment {number}.", answer))
 
@@ -188,9 +188,9 @@ def _look(session: Session, text: str, parent: Json) -> Look:
         answer = experiments.create(session, text, [], parent=number, validate_only=True, with_environment=False)
         preview = experiments.preview(session, _search(answer["config"]))
         cost = search_cost.of(preview)
-        told = [*(answer.get("warnings") or []), *(answer.get("notes") or [])]
+        messages = [*(answer.get("warnings") or []), *(answer.get("notes") or [])]
         hours = _slot_hours(session, parent, cost)
-        return Look(told=told, cost=cost, lengths=preview["summary"]["trials"], slot_hours=hours)
+        return Look(messages=messages, cost=cost, lengths=preview["summary"]["trials"], slot_hours=hours)
 
     return _checked(look)
 
@@ -202,8 +202,8 @@ def _slot_hours(session: Session, parent: Json, cost: SearchCost) -> float | Non
     number = parent["experiment"]["id"]
     spent = experiments.goodput(session, number, trials=False)["total"]["allocated"]
     before = search_cost.of(experiments.preview(session, _search(parent["config"])))
-    found = cost.slot_seconds(before, spent) if spent else None
-    return None if found is None else found / 3600
+    seconds = cost.slot_seconds(before, spent) if spent else None
+    return None if seconds is None else seconds / 3600
 
 
 def _search(config: Json) -> Json:

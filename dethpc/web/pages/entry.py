@@ -1,4 +1,4 @@
-"""Getting in and out, and the page about this installation."""
+"""Login, logout, and the page about this installation."""
 
 from __future__ import annotations
 
@@ -7,46 +7,46 @@ from urllib.parse import urlencode
 
 from dethpc.client import cluster
 from dethpc.errors import MasterError, Refused, Unauthorized
-from dethpc.web.asked import Answer, Asked, Goto, Page, up
+from dethpc.web.asked import Answer, Goto, Page, PageRequest, up
 
 FOLLOWED = "followed"
 """In a query: the page was asked for from another site before, without a cookie."""
 
 
-def home(asked: Asked) -> Answer:
+def home(request: PageRequest) -> Answer:
     return Goto("experiments")
 
 
-def login(asked: Asked) -> Answer:
-    return Page("login.html", {"next": _inside(asked.query.get("next", "")), "wrong": ""})
+def login(request: PageRequest) -> Answer:
+    return Page("login.html", {"next": _inside(request.query.get("next", "")), "wrong": ""})
 
 
-def log_in(asked: Asked) -> Answer:
-    name, password, where = (asked.form.get(field, "") for field in ("username", "password", "next"))
-    caller = asked.caller
+def log_in(request: PageRequest) -> Answer:
+    name, password, where = (request.form.get(field, "") for field in ("username", "password", "next"))
+    caller = request.caller
     try:
         entry = caller.sessions.log_in(name, password, caller.peer, caller.program)
     except (Unauthorized, Refused, MasterError) as error:
         return Page("login.html", {"next": _inside(where), "wrong": str(error)}, status=401)
-    return _begin(asked, entry, _inside(where))
+    return _begin(request, entry, _inside(where))
 
 
-def enter(asked: Asked) -> Answer:
+def enter(request: PageRequest) -> Answer:
     """By the one-time code of ``det ui``, of a login under another host name, or of a page that goes on with the next master."""
-    caller, where = asked.caller, _inside(asked.query.get("next", ""))
+    caller, where = request.caller, _inside(request.query.get("next", ""))
     try:
-        entry = caller.sessions.redeem(asked.query.get("code", ""), caller.peer, caller.program)
+        entry = caller.sessions.redeem(request.query.get("code", ""), caller.peer, caller.program)
     except Unauthorized as error:
         if caller.login is not None:
             return Goto("experiments", "That link was used before. You are logged in.")
         return Page("login.html", {"next": where, "wrong": str(error)}, status=401)
-    return _begin(asked, entry, where)
+    return _begin(request, entry, where)
 
 
-def _begin(asked: Asked, entry: Any, where: str) -> Answer:
+def _begin(request: PageRequest, entry: Any, where: str) -> Answer:
     """Under the host name of the pages; from another one a link that is good once leads there. A page says where to go on, because
     a redirection of a form to another host is none that the policy of our pages allows."""
-    caller = asked.caller
+    caller = request.caller
     scheme, name, port = caller.here
     if caller.home and caller.home != name:
         query = urlencode({"code": caller.sessions.transfer(entry), "next": where})
@@ -55,20 +55,20 @@ def _begin(asked: Asked, entry: Any, where: str) -> Answer:
         caller.begun = caller.sessions.begin(entry, name)
     except Unauthorized as error:
         return Page("login.html", {"next": where, "wrong": str(error)}, status=401)
-    return Page("entered.html", {"again": up(asked.path) + (where or "experiments"), "proof": caller.begun.proof})
+    return Page("entered.html", {"again": up(request.path) + (where or "experiments"), "proof": caller.begun.proof})
 
 
-def log_out(asked: Asked) -> Answer:
-    asked.caller.sessions.end(asked.caller.login)
-    asked.caller.ended = True
+def log_out(request: PageRequest) -> Answer:
+    request.caller.sessions.end(request.caller.login)
+    request.caller.ended = True
     return Goto("login")
 
 
-def about(asked: Asked) -> Answer:
+def about(request: PageRequest) -> Answer:
     shown = {
-        "master": cluster.master(asked.session),
-        "config": cluster.master_config(asked.session),
-        "user": asked.session.get("/api/v1/me")["user"],
+        "master": cluster.master(request.session),
+        "config": cluster.master_config(request.session),
+        "user": request.session.get("/api/v1/me")["user"],
     }
     return Page("about.html", shown)
 

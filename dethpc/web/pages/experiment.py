@@ -1,4 +1,4 @@
-"""One experiment."""
+"""The page of one experiment and its tabs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dethpc.client import experiments
 from dethpc.domain.trial_config import SearcherConfig
 from dethpc.errors import NotFound, Refused
 from dethpc.web import listed, show
-from dethpc.web.asked import Answer, Asked, Goto, Page
+from dethpc.web.asked import Answer, Goto, Page, PageRequest
 from dethpc.web.pages import search
 
 TABS = ("trials", "hyperparameters", "search", "checkpoints", "code", "configuration", "goodput")
@@ -27,40 +27,40 @@ SORTABLE = 5000
 """Trials up to which checkpoints are shown by their metric, the best first: each has to be looked at for that."""
 
 
-def overview(asked: Asked) -> Answer:
-    shown = about(asked)
-    found = shown["experiment"]
+def overview(request: PageRequest) -> Answer:
+    shown = about(request)
+    experiment = shown["experiment"]
     if not shown["ended"]:
-        shown["waiting"] = experiments.waiting(asked.session, found["id"])
-        shown["search"] = experiments.search(asked.session, found["id"], limit=1)
-    shown["best"] = list(experiments.trials(asked.session, found["id"], sort_by=SORTS["metric"], limit=5))
-    shown["curves"] = _curves(asked, found)
-    return Page("experiment/overview.html", shown, live=f"experiment-{found['id']}")
+        shown["waiting"] = experiments.waiting(request.session, experiment["id"])
+        shown["search"] = experiments.search(request.session, experiment["id"], limit=1)
+    shown["best"] = list(experiments.trials(request.session, experiment["id"], sort_by=SORTS["metric"], limit=5))
+    shown["curves"] = _curves(request, experiment)
+    return Page("experiment/overview.html", shown, live=f"experiment-{experiment['id']}")
 
 
 MOST_METRICS = 2000
 """Names that the curves can be chosen from; those of training and validation come first."""
 
 
-def _curves(asked: Asked, experiment: dict[str, Any]) -> dict[str, Any]:
+def _curves(request: PageRequest, experiment: dict[str, Any]) -> dict[str, Any]:
     """Which metric is drawn, of how many trials, what else there is by group, and which trials are pinned."""
-    names = experiments.metric_names(asked.session, experiment["id"])
-    names.sort(key=lambda each: (each[0] not in ("validation", "training"), each[0] != "validation", each))
+    names = experiments.metric_names(request.session, experiment["id"])
+    names.sort(key=lambda pair: (pair[0] not in ("validation", "training"), pair[0] != "validation", pair))
     groups: dict[str, list[str]] = {}
     for group, name in names[:MOST_METRICS]:
         groups.setdefault(group, []).append(name)
-    wanted = asked.query.get("metric", "")
+    metric = request.query.get("metric", "")
     searched = ("validation", experiment["searcherMetric"])
     usual = searched if searched in names or not names else names[0]
-    group, name = next((each for each in names if ".".join(each) == wanted), usual)
-    most = next((many for many in MANY if asked.query.get("most") == str(many)), MANY[0])
+    group, name = next((pair for pair in names if ".".join(pair) == metric), usual)
+    most = next((many for many in MANY if request.query.get("most") == str(many)), MANY[0])
     return {
         "group": group,
         "name": name,
         "groups": groups,
         "most": most,
         "many": MANY,
-        "pins": pins(asked),
+        "pins": pins(request),
         "unreported": bool(names) and searched not in names,
     }
 
@@ -71,36 +71,36 @@ MANY = (20, 50, 100, 200)
 MOST_PINS = 20
 
 
-def pins(asked: Asked) -> list[int]:
+def pins(request: PageRequest) -> list[int]:
     """Trials whose curves stay highlighted: ``pin=3,5`` in the address."""
-    texts = asked.query.get("pin", "").split(",")
+    texts = request.query.get("pin", "").split(",")
     return list(dict.fromkeys(int(text) for text in texts if text.isdecimal() and len(text) < 16))[:MOST_PINS]
 
 
-def tab(asked: Asked) -> Answer:
-    name = asked.parts["tab"]
+def tab(request: PageRequest) -> Answer:
+    name = request.parts["tab"]
     if name not in _TABS:
         raise NotFound(f"an experiment has no page {name!r}")
-    shown = about(asked)
-    shown.update(_TABS[name](asked, shown["experiment"]))
+    shown = about(request)
+    shown.update(_TABS[name](request, shown["experiment"]))
     return Page(f"experiment/{name}.html", shown, live=f"experiment-{shown['experiment']['id']}")
 
 
-def act(asked: Asked) -> Answer:
-    number, action = asked.number("experiment"), asked.form.get("action", "")
+def act(request: PageRequest) -> Answer:
+    number, action = request.number("experiment"), request.form.get("action", "")
     if action == "delete":
-        experiments.delete(asked.session, number)
+        experiments.delete(request.session, number)
         return Goto("experiments", f"Experiment {number} is being deleted.")
     if action not in experiments.ACTIONS:
         raise Refused(f"there is no action {action!r}; there are {', '.join(experiments.ACTIONS)} and delete")
-    experiments.act(asked.session, number, action)
-    return Goto(asked.form.get("back") or f"experiments/{number}")
+    experiments.act(request.session, number, action)
+    return Goto(request.form.get("back") or f"experiments/{number}")
 
 
-def edit(asked: Asked) -> Answer:
+def edit(request: PageRequest) -> Answer:
     """Name, description, notes and labels: those that were changed in the form, since another page may have changed the others."""
-    number = asked.number("experiment")
-    form = {name: text.replace("\r\n", "\n") for name, text in asked.form.items()}
+    number = request.number("experiment")
+    form = {name: text.replace("\r\n", "\n") for name, text in request.form.items()}
     given: dict[str, Any] = {
         name: form[name]
         for name in ("name", "description", "notes", "labels")
@@ -109,7 +109,7 @@ def edit(asked: Asked) -> Answer:
     if "labels" in given:
         given["labels"] = listed.read(given["labels"])
     if given:
-        experiments.patch(asked.session, number, **given)
+        experiments.patch(request.session, number, **given)
     return Goto(f"experiments/{number}", "Saved." if given else "Nothing was changed.")
 
 
@@ -123,44 +123,46 @@ def goes_on(experiment: dict[str, Any]) -> bool:
     )
 
 
-def about(asked: Asked, tab: str = "") -> dict[str, Any]:
+def about(request: PageRequest, tab: str = "") -> dict[str, Any]:
     """What every page of the experiment shows; ``tab``: which one this is, if its path does not say."""
-    answer = experiments.get(asked.session, asked.number("experiment"))
-    found = answer["experiment"]
-    state = show.plain_state(found["state"])
+    answer = experiments.get(request.session, request.number("experiment"))
+    experiment = answer["experiment"]
+    state = show.plain_state(experiment["state"])
     failures = (
-        experiments.trials(asked.session, found["id"], states=["STATE_ERROR"], limit=1) if state == "ERROR" else ()
+        experiments.trials(request.session, experiment["id"], states=["STATE_ERROR"], limit=1)
+        if state == "ERROR"
+        else ()
     )
     return {
-        "experiment": found,
+        "experiment": experiment,
         "failed": next(iter(failures), None),
         "config": answer["config"],
         "larger_is_better": not SearcherConfig.of(answer["config"] or {}).smaller_is_better,
         "tabs": TABS,
-        "tab": tab or asked.parts.get("tab", "overview"),
+        "tab": tab or request.parts.get("tab", "overview"),
         "ended": state in show.ENDED,
-        "goes_on": goes_on(found),
+        "goes_on": goes_on(experiment),
         "paused": state == "PAUSED",
     }
 
 
-def _trials(asked: Asked, experiment: dict[str, Any]) -> dict[str, Any]:
-    sort, _, way = asked.query.get("sort", "").partition("-")
-    offset = asked.count("offset", 0, 10**8)
+def _trials(request: PageRequest, experiment: dict[str, Any]) -> dict[str, Any]:
+    sort, _, way = request.query.get("sort", "").partition("-")
+    offset = request.count("offset", 0, 10**8)
     # Without a wish the best come first, whatever is better for the metric.
     sort = sort if sort in SORTS else "metric"
-    found = experiments.trial_page(
-        asked.session,
+    page = experiments.trial_page(
+        request.session,
         experiment["id"],
         sort_by=SORTS[sort],
         descending=way == "down",
         offset=offset,
         limit=PAGE,
-        states=[f"STATE_{state}" for state in asked.every("state")],
+        states=[f"STATE_{state}" for state in request.every("state")],
     )
     return {
-        "trials": found["trials"],
-        "total": found["pagination"]["total"],
+        "trials": page["trials"],
+        "total": page["pagination"]["total"],
         "offset": offset,
         "page": PAGE,
         "sort": sort,
@@ -168,13 +170,13 @@ def _trials(asked: Asked, experiment: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _hyperparameters(asked: Asked, experiment: dict[str, Any]) -> dict[str, Any]:
-    x, y = asked.query.get("x", ""), asked.query.get("y", "")
-    chosen = {name: asked.every(name)[:MOST_SCALED] for name in ("log", "linear")}
-    found = experiments.hyperparameters(asked.session, experiment["id"], x, y, **chosen)
-    by = "best" if asked.query.get("by") == "best" else "mean"
-    drawn = min(found["of"], experiments.MOST_POINTS)
-    return {"found": found, "drawn": drawn, "heat": _levels(found["map"], by), "by": by, "scales": chosen}
+def _hyperparameters(request: PageRequest, experiment: dict[str, Any]) -> dict[str, Any]:
+    x, y = request.query.get("x", ""), request.query.get("y", "")
+    chosen = {name: request.every(name)[:MOST_SCALED] for name in ("log", "linear")}
+    answer = experiments.hyperparameters(request.session, experiment["id"], x, y, **chosen)
+    by = "best" if request.query.get("by") == "best" else "mean"
+    drawn = min(answer["of"], experiments.MOST_POINTS)
+    return {"found": answer, "drawn": drawn, "heat": _levels(answer["map"], by), "by": by, "scales": chosen}
 
 
 MOST_SCALED = 50
@@ -200,18 +202,18 @@ def _levels(heat: dict[str, Any] | None, by: str) -> dict[str, Any] | None:
     return {**heat, "rows": rows}
 
 
-def _checkpoints(asked: Asked, experiment: dict[str, Any]) -> dict[str, Any]:
+def _checkpoints(request: PageRequest, experiment: dict[str, Any]) -> dict[str, Any]:
     many = (experiment.get("numTrials") or 0) > SORTABLE
-    found = experiments.checkpoints(asked.session, experiment["id"], **({"newest": 100} if many else {"best": 100}))
-    return {"checkpoints": found, "newest": many}
+    rows = experiments.checkpoints(request.session, experiment["id"], **({"newest": 100} if many else {"best": 100}))
+    return {"checkpoints": rows, "newest": many}
 
 
-def _configuration(asked: Asked, experiment: dict[str, Any]) -> dict[str, Any]:
+def _configuration(request: PageRequest, experiment: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _goodput(asked: Asked, experiment: dict[str, Any]) -> dict[str, Any]:
-    return {"goodput": experiments.goodput(asked.session, experiment["id"], trials=False)}
+def _goodput(request: PageRequest, experiment: dict[str, Any]) -> dict[str, Any]:
+    return {"goodput": experiments.goodput(request.session, experiment["id"], trials=False)}
 
 
 _TABS = {

@@ -1,4 +1,4 @@
-"""The list of experiments, and what is done to many of them at a time."""
+"""The list of experiments, and actions on several of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from dethpc.client import experiments
 from dethpc.errors import DethpcError, Refused
 from dethpc.web import listed
-from dethpc.web.asked import Answer, Asked, Goto, Page, pairs
+from dethpc.web.asked import Answer, Goto, Page, PageRequest, pairs
 
 PAGE = 50
 STATES = ("ACTIVE", "PAUSED", "COMPLETED", "CANCELED", "ERROR")
@@ -46,46 +46,46 @@ USUAL = [name for name in COLUMNS if name not in ("metric", "ended", "parent")]
 _SAID = {"label": "add labels", "unlabel": "remove labels"}
 
 
-def listing(asked: Asked) -> Answer:
-    if boxes := asked.every("column"):
+def listing(request: PageRequest) -> Answer:
+    if boxes := request.every("column"):
         chosen = ",".join(name for name in COLUMNS if name in boxes)
-        return Goto("experiments" + asked.changed(column=None, columns=chosen or None, said=None))
-    sort, _, way = asked.query.get("sort", "").partition("-")
+        return Goto("experiments" + request.changed(column=None, columns=chosen or None, said=None))
+    sort, _, way = request.query.get("sort", "").partition("-")
     descending = way != "up"
-    offset = asked.count("offset", 0, 10**8)
-    found = experiments.listing(
-        asked.session,
-        archived=True if asked.query.get("archived") else False,
-        states=[f"STATE_{state}" for state in asked.every("state") if state in STATES],
-        name=asked.query.get("name") or None,
-        labels=asked.every("label"),
+    offset = request.count("offset", 0, 10**8)
+    page = experiments.listing(
+        request.session,
+        archived=True if request.query.get("archived") else False,
+        states=[f"STATE_{state}" for state in request.every("state") if state in STATES],
+        name=request.query.get("name") or None,
+        labels=request.every("label"),
         sort_by=SORTS.get(sort, "SORT_BY_ID"),
         newest_first=descending,
         offset=offset,
         limit=PAGE,
     )
-    named = dict.fromkeys(asked.query.get("columns", "").split(","))
+    named = dict.fromkeys(request.query.get("columns", "").split(","))
     shown: dict[str, Any] = {
         "every_column": COLUMNS,
         "columns": [name for name in named if name in COLUMNS] or USUAL,
         "sorts": SORTS,
-        "experiments": found["experiments"],
-        "total": found["pagination"]["total"],
+        "experiments": page["experiments"],
+        "total": page["pagination"]["total"],
         "offset": offset,
         "page": PAGE,
         "sort": sort if sort in SORTS else "id",
         "descending": descending,
         "states": STATES,
-        "chosen": asked.query.get("chosen", "").split(","),
-        "filtered": bool(asked.every("state") or asked.query.get("name") or asked.every("label")),
+        "chosen": request.query.get("chosen", "").split(","),
+        "filtered": bool(request.every("state") or request.query.get("name") or request.every("label")),
     }
     return Page("experiments.html", shown, live="experiments")
 
 
-def act(asked: Asked) -> Answer:
+def act(request: PageRequest) -> Answer:
     """One action on each experiment that was chosen. What cannot be done to one does not keep it from the others."""
-    action, back = asked.form.get("action", ""), asked.form.get("back") or "experiments"
-    chosen = [int(text) for text in asked.each("id") if text.isdecimal() and len(text) < 19]
+    action, back = request.form.get("action", ""), request.form.get("back") or "experiments"
+    chosen = [int(text) for text in request.each("id") if text.isdecimal() and len(text) < 19]
     if action == "compare" and chosen:
         return Goto(f"compare?experiments={','.join(map(str, chosen))}")
     if action not in (*experiments.ACTIONS, "delete", "compare", "label", "unlabel"):
@@ -93,29 +93,29 @@ def act(asked: Asked) -> Answer:
             f"there is no action {action!r}; there are {', '.join(experiments.ACTIONS)}, label, unlabel and delete"
         )
     if action != "delete":
-        back = _choosing(asked, back, chosen)
-    labels = listed.read(asked.form.get("labels", ""))
+        back = _choosing(request, back, chosen)
+    labels = listed.read(request.form.get("labels", ""))
     if action in ("label", "unlabel") and not labels:
         return Goto(back, "Write a label first.")
     done, failed = 0, []
     for number in chosen:
         try:
             if action == "delete":
-                experiments.delete(asked.session, number)
+                experiments.delete(request.session, number)
             elif action == "label":
-                experiments.relabel(asked.session, number, add=labels)
+                experiments.relabel(request.session, number, add=labels)
             elif action == "unlabel":
-                experiments.relabel(asked.session, number, remove=labels)
+                experiments.relabel(request.session, number, remove=labels)
             else:
-                experiments.act(asked.session, number, action)
+                experiments.act(request.session, number, action)
             done += 1
         except DethpcError as error:
             failed.append(f"{number}: {error}")
-    said = f"{_SAID.get(action, action)}: {done} of {len(chosen)}" + (f". {'; '.join(failed[:3])}" if failed else "")
-    return Goto(back, said if chosen else "Choose experiments first.")
+    outcome = f"{_SAID.get(action, action)}: {done} of {len(chosen)}" + (f". {'; '.join(failed[:3])}" if failed else "")
+    return Goto(back, outcome if chosen else "Choose experiments first.")
 
 
-def _choosing(asked: Asked, back: str, chosen: list[int]) -> str:
+def _choosing(request: PageRequest, back: str, chosen: list[int]) -> str:
     """The page to go back to, with the same experiments chosen in it."""
     page, _, query = back.partition("?")
-    return page + replace(asked, pairs=pairs(query)).changed(chosen=",".join(map(str, chosen)) or None)
+    return page + replace(request, pairs=pairs(query)).changed(chosen=",".join(map(str, chosen)) or None)

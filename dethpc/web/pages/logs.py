@@ -1,4 +1,4 @@
-"""Logs of a trial: the last lines that a filter leaves, those before them, and those around the first error."""
+"""A trial's log: the last lines that match a filter, earlier ones, and those around the first error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from dethpc.client import logs
-from dethpc.web.asked import Answer, Asked, Download, Page
+from dethpc.web.asked import Answer, Download, Page, PageRequest
 from dethpc.web.following import row
 from dethpc.web.pages import trial as trials
 
@@ -29,17 +29,17 @@ _A_BIT = 2e-6
 """Seconds: times are written to a millionth and compared as they are."""
 
 
-def of_trial(asked: Asked) -> Answer:
-    shown = trials.about(asked, "logs")
-    number, which = shown["trial"]["id"], _filter(asked)
-    jumped, before = asked.query.get("jump") == "error", _moment(asked.query.get("before", ""))
+def of_trial(request: PageRequest) -> Answer:
+    shown = trials.about(request, "logs")
+    number, which = shown["trial"]["id"], _filter(request)
+    jumped, before = request.query.get("jump") == "error", _moment(request.query.get("before", ""))
     at_end, first_error = not jumped and not before, ""
-    skip = asked.count("skip", 0, MOST_SKIP) if before else 0
+    skip = request.count("skip", 0, MOST_SKIP) if before else 0
     if jumped:
-        lines, first_error, beyond = _around_first_error(asked, number, which)
+        lines, first_error, beyond = _around_first_error(request, number, which)
     else:
-        wanted = which._replace(before=_shifted(before, _A_BIT)) if before else which
-        lines, beyond = list(logs.read(asked.session, number, wanted, tail=LINES, skip=skip)), skip
+        window = which._replace(before=_shifted(before, _A_BIT)) if before else which
+        lines, beyond = list(logs.read(request.session, number, window, tail=LINES, skip=skip)), skip
     rows = [row(line) for line in lines]
     last = rows[-1]["at"] if rows else ""
     more = rows and (jumped or len(rows) >= LINES)
@@ -51,38 +51,38 @@ def of_trial(asked: Asked) -> Answer:
         jumped=jumped,
         first_error=first_error,
         at_end=at_end,
-        earlier=_changed(asked, before=before or last, skip=beyond + len(rows)) if more else "",
-        elsewhere=_changed(asked),
-        at_error=_changed(asked, jump="error"),
+        earlier=_changed(request, before=before or last, skip=beyond + len(rows)) if more else "",
+        elsewhere=_changed(request),
+        at_error=_changed(request, jump="error"),
         filtered=bool(which.params()),
         ranks=_ranks(shown["runs"], rows),
         nodes=sorted({node for run in shown["runs"] for node in run["nodes"]}),
-        no_ranks=[rank for rank in asked.every("rank") if not _is_rank(rank)],
-        follow=_changed(asked, since=last) if at_end else "",
+        no_ranks=[rank for rank in request.every("rank") if not _is_rank(rank)],
+        follow=_changed(request, since=last) if at_end else "",
     )
     return Page("trial/logs.html", shown, live=f"experiment-{shown['trial']['experimentId']}")
 
 
-def _changed(asked: Asked, **changes: object) -> str:
+def _changed(request: PageRequest, **changes: object) -> str:
     """The query's filters, without the place in the log that it speaks of."""
-    return asked.changed(**{"said": None, "jump": None, "before": None, "skip": None, **changes})
+    return request.changed(**{"said": None, "jump": None, "before": None, "skip": None, **changes})
 
 
 SOURCES = ("task", "slurm")
 """Who writes: the training, or Slurm and what surrounds the training."""
 
 
-def _around_first_error(asked: Asked, number: int, which: logs.Filter) -> tuple[list[dict[str, Any]], str, int]:
+def _around_first_error(request: PageRequest, number: int, which: logs.Filter) -> tuple[list[dict[str, Any]], str, int]:
     """Lines from shortly before the first error that the filter leaves, which of them that is, and how many lines of the time of
     the last one follow; nothing when no line is one. Many lines may have one time: what was written at once was."""
-    found = list(logs.read(asked.session, number, which._replace(level=_at_least_error(which)), head=1))
-    if not found:
+    errors = list(logs.read(request.session, number, which._replace(level=_at_least_error(which)), head=1))
+    if not errors:
         return [], "", 0
-    at, error = str(found[0]["timestamp"]), str(found[0]["id"])
-    lead = deque(logs.read(asked.session, number, which._replace(before=at), tail=BEFORE_ERROR), BEFORE_ERROR)
+    at, error = str(errors[0]["timestamp"]), str(errors[0]["id"])
+    lead = deque(logs.read(request.session, number, which._replace(before=at), tail=BEFORE_ERROR), BEFORE_ERROR)
     lines: list[dict[str, Any]] = []
     beyond = 0
-    for line in logs.read(asked.session, number, which._replace(after=_shifted(at, -_A_BIT))):
+    for line in logs.read(request.session, number, which._replace(after=_shifted(at, -_A_BIT))):
         if not lines and line["id"] != error:
             lead.append(line)
         elif len(lines) < LINES:
@@ -98,36 +98,36 @@ def _at_least_error(which: logs.Filter) -> str:
     return which.level if which.level == "CRITICAL" else "ERROR"
 
 
-def text(asked: Asked) -> Answer:
+def text(request: PageRequest) -> Answer:
     """All lines that the filter leaves, as a file."""
-    number = asked.number("trial")
-    found = logs.read(asked.session, number, _filter(asked))
+    number = request.number("trial")
+    lines = logs.read(request.session, number, _filter(request))
 
     def pieces() -> Iterator[str]:
-        for line in found:
+        for line in lines:
             yield f"[{line['timestamp']}] {line['message'].rstrip()}\n"
 
     return Download(f"trial-{number}.log", pieces())
 
 
-def followed(asked: Asked, last: str = "") -> str:
+def followed(request: PageRequest, last: str = "") -> str:
     """Where the API streams what a page follows. ``last``: the time of the line that the page had last, else it is in the query."""
-    since = _moment(last) or _moment(asked.query.get("since", ""))
-    which = _filter(asked)._replace(after=_shifted(since, -LATE) if since else None)
+    since = _moment(last) or _moment(request.query.get("since", ""))
+    which = _filter(request)._replace(after=_shifted(since, -LATE) if since else None)
     params = {**which.params(), "follow": "true"}
-    return f"/api/v1/trials/{asked.number('trial')}/logs?" + urlencode(
+    return f"/api/v1/trials/{request.number('trial')}/logs?" + urlencode(
         params, doseq=True, errors="replace", quote_via=quote
     )
 
 
-def _filter(asked: Asked) -> logs.Filter:
+def _filter(request: PageRequest) -> logs.Filter:
     return logs.Filter(
-        level=logs.level_of(asked.query.get("level")),
-        ranks=[int(rank) for rank in asked.every("rank") if _is_rank(rank)],
-        nodes=asked.every("node"),
-        stdtypes=[kind for kind in asked.every("stdtype") if kind in ("stdout", "stderr")],
-        sources=[source for source in asked.every("source") if source in SOURCES],
-        search=asked.query.get("text") or None,
+        level=logs.level_of(request.query.get("level")),
+        ranks=[int(rank) for rank in request.every("rank") if _is_rank(rank)],
+        nodes=request.every("node"),
+        stdtypes=[kind for kind in request.every("stdtype") if kind in ("stdout", "stderr")],
+        sources=[source for source in request.every("source") if source in SOURCES],
+        search=request.query.get("text") or None,
     )
 
 

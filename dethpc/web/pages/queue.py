@@ -1,4 +1,4 @@
-"""What waits and what runs, in the order in which it is served."""
+"""The job queue: pending and running jobs, in their order."""
 
 from __future__ import annotations
 
@@ -7,54 +7,56 @@ from typing import Any
 
 from dethpc.client import cluster, jobs
 from dethpc.errors import Refused
-from dethpc.web.asked import Answer, Asked, Goto, Page
+from dethpc.web.asked import Answer, Goto, Page, PageRequest
 
 
-def listing(asked: Asked) -> Answer:
-    pools = cluster.resource_pools(asked.session)
+def listing(request: PageRequest) -> Answer:
+    pools = cluster.resource_pools(request.session)
     names = [pool["name"] for pool in pools]
-    pool = asked.query.get("pool") or next(
+    pool = request.query.get("pool") or next(
         (p["name"] for p in pools if p.get("defaultComputePool")), names[0] if names else ""
     )
-    waiting = jobs.waiting(asked.session)
-    found, order = jobs.queue(asked.session, pool) if pool in names else ([], "")
-    shown = {"pools": names, "pool": pool, "jobs": found, "order": order, "waiting": waiting}
+    waiting = jobs.waiting(request.session)
+    queued, order = jobs.queue(request.session, pool) if pool in names else ([], "")
+    shown = {"pools": names, "pool": pool, "jobs": queued, "order": order, "waiting": waiting}
     return Page("queue.html", shown, live="experiments")
 
 
-def act(asked: Asked) -> Answer:
+def act(request: PageRequest) -> Answer:
     """Manage Job: priority, weight, pool, place."""
-    job, action = asked.form.get("job", ""), asked.form.get("action", "")
+    job, action = request.form.get("job", ""), request.form.get("action", "")
     change: dict[str, Any] = {"jobId": job}
     if action == "top":
-        if first := asked.form.get("first"):
+        if first := request.form.get("first"):
             change["aheadOf"] = first
     elif action in _BESIDE:
-        change[_BESIDE[action]] = asked.form.get("other", "")
+        change[_BESIDE[action]] = request.form.get("other", "")
     elif action == "place":
-        change.update(_placed(asked, job))
+        change.update(_placed(request, job))
     elif action == "priority":
-        change["priority"] = _number(asked.form.get("priority", ""), "a priority", 1, 99)
+        change["priority"] = _number(request.form.get("priority", ""), "a priority", 1, 99)
     elif action == "weight":
-        change["weight"] = _weight(asked.form.get("weight", ""))
+        change["weight"] = _weight(request.form.get("weight", ""))
     elif action == "pool":
-        change["resourcePool"] = asked.form.get("pool", "")
+        change["resourcePool"] = request.form.get("pool", "")
     else:
         raise Refused(f"there is no action {action!r}; there are top, place, ahead, behind, priority, weight and pool")
-    jobs.update(asked.session, [change])
-    return Goto(asked.form.get("back") or "queue", "The job was changed.")
+    jobs.update(request.session, [change])
+    return Goto(request.form.get("back") or "queue", "The job was changed.")
 
 
 _BESIDE = {"ahead": "aheadOf", "behind": "behindOf"}
 """What dragging a row calls, by where it was let go."""
 
 
-def _placed(asked: Asked, job: str) -> dict[str, str]:
+def _placed(request: PageRequest, job: str) -> dict[str, str]:
     """The change that brings the job to a place of its pool's queue, counted from 1."""
     others = [
-        each["jobId"] for each in jobs.listing(asked.session, asked.form.get("pool") or None) if each["jobId"] != job
+        other["jobId"]
+        for other in jobs.listing(request.session, request.form.get("pool") or None)
+        if other["jobId"] != job
     ]
-    place = _number(asked.form.get("place", ""), "a place", 1, len(others) + 1)
+    place = _number(request.form.get("place", ""), "a place", 1, len(others) + 1)
     if not others:
         return {}
     return {"aheadOf": others[place - 1]} if place <= len(others) else {"behindOf": others[-1]}

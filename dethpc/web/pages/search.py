@@ -1,4 +1,4 @@
-"""How a search stands: its rungs drawn bracket by bracket, and what became of each trial."""
+"""The state of a search: its rungs drawn by bracket, and the state of each trial."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from dethpc.client import experiments
 from dethpc.web import show
-from dethpc.web.asked import Asked
+from dethpc.web.asked import PageRequest
 
 Json = dict[str, Any]
 
@@ -17,16 +17,16 @@ COLUMN, STEP, HEIGHT, HEAD, FOOT = 70, 150, 96, 20, 22
 """Of a picture, in its own units: a rung's width, from one to the next, its full height, and room for words above and below."""
 
 
-def tab(asked: Asked, experiment: Json) -> Json:
+def tab(request: PageRequest, experiment: Json) -> Json:
     """What the page shows beside what every page of the experiment does."""
-    offset = asked.count("offset", 0, 10**8)
-    found = experiments.search(asked.session, experiment["id"], offset=offset, limit=PAGE)
+    offset = request.count("offset", 0, 10**8)
+    search = experiments.search(request.session, experiment["id"], offset=offset, limit=PAGE)
     over = show.plain_state(experiment["state"]) in show.ENDED
-    drawn = [{"number": number, **bracket} for number, bracket in enumerate(found["brackets"]) if bracket["rungs"]]
+    drawn = [{"number": number, **bracket} for number, bracket in enumerate(search["brackets"]) if bracket["rungs"]]
     most = max((rung["entered"] for bracket in drawn for rung in bracket["rungs"]), default=0)
     for bracket in drawn:
-        bracket["picture"] = picture(bracket["rungs"], most, found.get("unit") or "", over)
-    return {"search": found, "brackets": drawn, "over": over, "offset": offset, "page": PAGE}
+        bracket["picture"] = picture(bracket["rungs"], most, search.get("unit") or "", over)
+    return {"search": search, "brackets": drawn, "over": over, "offset": offset, "page": PAGE}
 
 
 def picture(rungs: list[Json], most: int, unit: str, over: bool) -> Json:
@@ -39,9 +39,9 @@ def picture(rungs: list[Json], most: int, unit: str, over: bool) -> Json:
         x, entered, went = number * STEP, rung["entered"], rung["wentOn"]
         rung["stayed"] = entered - went
         rung["words"] = _stayed(rung["stayed"], last, over)
-        told = f"{show.number(entered)} came this far, {show.number(went)} went on, {rung['words']}"
+        text = f"{show.number(entered)} came this far, {show.number(went)} went on, {rung['words']}"
         if rung["cutOff"] is not None:
-            told += f"; the cut-off is {show.number(rung['cutOff'])}"
+            text += f"; the cut-off is {show.number(rung['cutOff'])}"
         bars.append(
             {
                 "x": x,
@@ -50,7 +50,7 @@ def picture(rungs: list[Json], most: int, unit: str, over: bool) -> Json:
                 "kind": "finished" if last else "stopped" if over else "here",
                 "counts": f"{show.number(entered)} → {show.number(went)}" if not last else show.number(entered),
                 "length": f"{_length(rung)} {unit}".strip(),
-                "told": f"{_length(rung)} {unit}: {told}",
+                "told": f"{_length(rung)} {unit}: {text}",
             }
         )
         if not last and went:

@@ -1,4 +1,4 @@
-"""What charts are drawn from, as JSON."""
+"""The data of charts, as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dethpc.domain.nested import leaves
 from dethpc.domain.not_finite import SPELLINGS, spelled
 from dethpc.errors import NotFound
 from dethpc.web import show
-from dethpc.web.asked import Answer, Asked
+from dethpc.web.asked import Answer, PageRequest
 from dethpc.web.pages.experiment import pins
 from dethpc.web.pages.trial import SYSTEM
 
@@ -25,75 +25,75 @@ MOST_TRIALS = 200
 """Curves of one picture."""
 
 
-def of_trial(asked: Asked) -> Answer:
+def of_trial(request: PageRequest) -> Answer:
     """Every metric of a trial, or with ``system`` those of its machines:
 
     {"groups": [{"group", "steps", "times", "epochs", "metrics": {name: values}}]}.
     """
-    system = bool(asked.query.get("system"))
-    found = trials.series(asked.session, [asked.number("trial")], points=POINTS, figures=False)
-    every = [series for each in found for series in each["metrics"]]
+    system = bool(request.query.get("system"))
+    answers = trials.series(request.session, [request.number("trial")], points=POINTS, figures=False)
+    every = [series for answer in answers for series in answer["metrics"]]
     groups = [_columns(series) for series in every if (series["group"] in SYSTEM) is system]
     return _json({"groups": groups})
 
 
-def of_experiment(asked: Asked) -> Answer:
+def of_experiment(request: PageRequest) -> Answer:
     """One metric of the best trials, and of those that are pinned: {"trials": [{"id", "hparams", "steps", "times", "values"}]}."""
-    number = asked.number("experiment")
-    group, name = asked.query.get("group", ""), asked.query.get("name", "")
-    most = asked.count("most", 20, MOST_TRIALS)
-    best = _best(asked, number, max(most, 1))
-    best += _pinned(asked, number, {id for id, _ in best})
+    number = request.number("experiment")
+    group, name = request.query.get("group", ""), request.query.get("name", "")
+    most = request.count("most", 20, MOST_TRIALS)
+    best = _best(request, number, max(most, 1))
+    best += _pinned(request, number, {id for id, _ in best})
     hparams = {id: show.plain_values(values) for id, values in best}
-    curves = _curves(asked, list(hparams), group, name)
+    curves = _curves(request, list(hparams), group, name)
     return _json({"trials": [{**curve, "hparams": hparams.get(curve["id"], "")} for curve in curves]})
 
 
-def _best(asked: Asked, number: int, most: int) -> list[tuple[int, dict[str, Any]]]:
+def _best(request: PageRequest, number: int, most: int) -> list[tuple[int, dict[str, Any]]]:
     """The best trials with their hyperparameters. What has no value yet comes last, and is asked for where there is room for it."""
-    found = experiments.points(asked.session, number, most)
-    if len(found["trials"]) == most:
-        return list(zip(found["trials"], found["hparams"], strict=True))
-    listed = experiments.trials(asked.session, number, sort_by="SORT_BY_BEST_VALIDATION_METRIC", limit=most)
+    answer = experiments.points(request.session, number, most)
+    if len(answer["trials"]) == most:
+        return list(zip(answer["trials"], answer["hparams"], strict=True))
+    listed = experiments.trials(request.session, number, sort_by="SORT_BY_BEST_VALIDATION_METRIC", limit=most)
     return [(trial["id"], trial.get("hparams") or {}) for trial in listed]
 
 
-def _pinned(asked: Asked, experiment: int, known: set[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _pinned(request: PageRequest, experiment: int, drawn: set[int]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Trials of the experiment that the address names; what is none of them is left out."""
-    for id in pins(asked):
-        if id not in known:
+    for id in pins(request):
+        if id not in drawn:
             with suppress(NotFound):
-                trial = trials.get(asked.session, id)
+                trial = trials.get(request.session, id)
                 if trial["experimentId"] == experiment:
                     yield id, trial.get("hparams") or {}
 
 
-def of_trials(asked: Asked) -> Answer:
+def of_trials(request: PageRequest) -> Answer:
     """One metric of chosen trials, of any experiments, as ``of_experiment`` has it; "at": their places in the address."""
-    texts = asked.query.get("trials", "").split(",")[:MOST_TRIALS]
+    texts = request.query.get("trials", "").split(",")[:MOST_TRIALS]
     ids = [int(text) for text in texts if text.isdecimal() and len(text) < 16]
-    curves = _curves(asked, ids, asked.query.get("group", ""), asked.query.get("name", ""))
+    curves = _curves(request, ids, request.query.get("group", ""), request.query.get("name", ""))
     return _json({"trials": [{**curve, "at": ids.index(curve["id"])} for curve in curves]})
 
 
-def _curves(asked: Asked, ids: list[int], group: str, name: str) -> list[dict[str, Any]]:
+def _curves(request: PageRequest, ids: list[int], group: str, name: str) -> list[dict[str, Any]]:
     curves = []
     points = POINTS if len(ids) <= 50 else 300
-    for each in (
-        trials.series(asked.session, ids, names=[name], group=group, points=points, figures=False) if ids else ()
+    for answer in (
+        trials.series(request.session, ids, names=[name], group=group, points=points, figures=False) if ids else ()
     ):
-        for series in each["metrics"]:
+        for series in answer["metrics"]:
             if series["group"] == group:
                 columns = _columns(series)
                 values = columns.pop("metrics").get(name, [])
-                curves.append({"id": each["trial"]["id"], **columns, "values": values})
+                curves.append({"id": answer["trial"]["id"], **columns, "values": values})
     return curves
 
 
-def points(asked: Asked) -> Answer:
+def points(request: PageRequest) -> Answer:
     """Hyperparameters and the searcher's metric of the best trials, as ``experiments.points`` has them."""
-    found = experiments.points_as_json(asked.session, asked.number("experiment"))
-    return Response(found, media_type="application/json")
+    content = experiments.points_as_json(request.session, request.number("experiment"))
+    return Response(content, media_type="application/json")
 
 
 def _columns(series: dict[str, Any]) -> dict[str, Any]:

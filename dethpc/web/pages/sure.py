@@ -1,5 +1,5 @@
-"""What ends something is asked about first. Scripts of the page do it where they run; this page does it where they do not. And what
-needs more than the browser has shown is asked for."""
+"""Confirmation pages. Destructive actions are confirmed by the page's script, or by this page where scripts do not run.
+Actions that need a higher right request a password or code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dethpc.errors import MasterError, Unauthorized
 from dethpc.web.access import CONFIRM, May
-from dethpc.web.asked import Asked, Page
+from dethpc.web.asked import Page, PageRequest
 
 ENDS = frozenset({"cancel", "kill", "delete", "end", "end-all", "revoke"})
 """Actions that nothing takes back."""
@@ -19,31 +19,33 @@ MANY = "many"
 """The field of a form whose action is done to what was chosen in a list."""
 
 
-def question(asked: Asked) -> Page | None:
+def question(request: PageRequest) -> Page | None:
     """What to answer a form instead of doing what it wants; None for one whose action may be done."""
-    action = asked.form.get("action", "")
-    if action not in ENDS or SURE in asked.form:
+    action = request.form.get("action", "")
+    if action not in ENDS or SURE in request.form:
         return None
-    some = len(asked.each("id"))
-    if MANY in asked.form and not some:
+    some = len(request.each("id"))
+    if MANY in request.form and not some:
         return None  # nothing was chosen, and the page says so
-    shown = {"action": action, "fields": asked.form_pairs, "sure": SURE, "some": some}
-    return Page("sure.html", {**shown, "back": asked.form.get("back") or asked.path.strip("/").removesuffix("/act")})
+    shown = {"action": action, "fields": request.form_pairs, "sure": SURE, "some": some}
+    return Page(
+        "sure.html", {**shown, "back": request.form.get("back") or request.path.strip("/").removesuffix("/act")}
+    )
 
 
-def allowed(asked: Asked, need: May) -> tuple[Asked, Page | None]:
+def allowed(request: PageRequest, need: May) -> tuple[PageRequest, Page | None]:
     """A form whose sender has shown enough, or the page that asks for a password or a code instead of doing what it wants."""
-    caller, wrong = asked.caller, ""
-    secret = asked.form.get(CONFIRM, "")
-    asked = replace(asked, form_pairs=tuple(pair for pair in asked.form_pairs if pair[0] != CONFIRM))
+    caller, wrong = request.caller, ""
+    secret = request.form.get(CONFIRM, "")
+    request = replace(request, form_pairs=tuple(pair for pair in request.form_pairs if pair[0] != CONFIRM))
     if caller.may >= need:
-        return asked, None
+        return request, None
     if secret:
         try:
             caller.sessions.confirm(caller.login, secret, caller.peer)
-            return replace(asked, session=caller.open(May.RUN)), None
+            return replace(request, session=caller.open(May.RUN)), None
         except (Unauthorized, MasterError) as error:
             wrong = str(error)
-    shown = {"fields": asked.form_pairs, "confirm": CONFIRM, "wrong": wrong, "acts": caller.may is May.ACT}
-    back = asked.form.get("back") or asked.path.strip("/").removesuffix("/act").removesuffix("/edit")
-    return asked, Page("confirm.html", {**shown, "back": back}, status=403)
+    shown = {"fields": request.form_pairs, "confirm": CONFIRM, "wrong": wrong, "acts": caller.may is May.ACT}
+    back = request.form.get("back") or request.path.strip("/").removesuffix("/act").removesuffix("/edit")
+    return request, Page("confirm.html", {**shown, "back": back}, status=403)

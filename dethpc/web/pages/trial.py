@@ -1,4 +1,4 @@
-"""One trial."""
+"""The page of one trial and its tabs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from dethpc.client import experiments, trials
 from dethpc.errors import Refused
 from dethpc.web import show
-from dethpc.web.asked import Answer, Asked, Goto, Page
+from dethpc.web.asked import Answer, Goto, Page, PageRequest
 
 TABS = ("logs", "timeline", "profiler", "checkpoints")
 
@@ -15,38 +15,38 @@ SYSTEM = ("cpu", "memory", "disk", "network", "gpu", "profiling")
 """Groups of metrics that are about machines and not about training."""
 
 
-def overview(asked: Asked) -> Answer:
-    shown = about(asked, "overview")
+def overview(request: PageRequest) -> Answer:
+    shown = about(request, "overview")
     if not shown["ended"]:
-        shown["waiting"] = trials.waiting(asked.session, shown["trial"]["id"])
+        shown["waiting"] = trials.waiting(request.session, shown["trial"]["id"])
     return Page("trial/overview.html", shown, live=f"experiment-{shown['trial']['experimentId']}")
 
 
-def checkpoints(asked: Asked) -> Answer:
-    shown = about(asked, "checkpoints")
-    shown["checkpoints"] = trials.checkpoints(asked.session, shown["trial"]["id"])
+def checkpoints(request: PageRequest) -> Answer:
+    shown = about(request, "checkpoints")
+    shown["checkpoints"] = trials.checkpoints(request.session, shown["trial"]["id"])
     return Page("trial/checkpoints.html", shown, live=f"experiment-{shown['trial']['experimentId']}")
 
 
-def timeline(asked: Asked) -> Answer:
+def timeline(request: PageRequest) -> Answer:
     """When it waited, trained and lost its training, attempt by attempt."""
-    shown = about(asked, "timeline")
-    found = trials.timeline(asked.session, shown["trial"]["id"])
-    spans = [span for each in found["attempts"] for span in each["spans"]]
+    shown = about(request, "timeline")
+    answer = trials.timeline(request.session, shown["trial"]["id"])
+    spans = [span for attempt in answer["attempts"] for span in attempt["spans"]]
     first = min((_seconds(span["startTime"]) for span in spans), default=0.0)
     last = max((_seconds(span["endTime"]) for span in spans), default=1.0)
     scale = WIDTH / max(last - first, 1e-3)
-    for each in found["attempts"]:
+    for attempt in answer["attempts"]:
         sums = dict.fromkeys(KINDS, 0.0)
-        for span in each["spans"]:
+        for span in attempt["spans"]:
             begin, end = _seconds(span["startTime"]), _seconds(span["endTime"])
             sums[span["kind"]] += end - begin
             span.update(x=round((begin - first) * scale, 2), width=round(max((end - begin) * scale, 1.0), 2))
             span["seconds"] = end - begin
-        each["sums"] = sums
-    total = {kind: sum(each["sums"][kind] for each in found["attempts"]) for kind in KINDS}
-    shown.update(attempts=found["attempts"], more=found["more"], total=total, kinds=KINDS, width=WIDTH)
-    shown["saving"] = sum(each["saving"] for each in found["attempts"])
+        attempt["sums"] = sums
+    total = {kind: sum(attempt["sums"][kind] for attempt in answer["attempts"]) for kind in KINDS}
+    shown.update(attempts=answer["attempts"], more=answer["more"], total=total, kinds=KINDS, width=WIDTH)
+    shown["saving"] = sum(attempt["saving"] for attempt in answer["attempts"])
     return Page("trial/timeline.html", shown, live=f"experiment-{shown['trial']['experimentId']}")
 
 
@@ -60,9 +60,9 @@ def _seconds(text: str) -> float:
     return at.timestamp() if at else 0.0
 
 
-def profiler(asked: Asked) -> Answer:
+def profiler(request: PageRequest) -> Answer:
     """What its machines did meanwhile, where the training reports it (``profiling: {enabled: true}``)."""
-    shown = about(asked, "profiler")
+    shown = about(request, "profiler")
     groups = [group for group in (shown["trial"].get("summaryMetrics") or {}) if group in SYSTEM]
     shown["groups"] = sorted(groups)
     summary = shown["trial"]["summaryMetrics"] or {}
@@ -73,20 +73,20 @@ def profiler(asked: Asked) -> Answer:
     return Page("trial/profiler.html", shown, live=f"experiment-{shown['trial']['experimentId']}")
 
 
-def act(asked: Asked) -> Answer:
-    number = asked.number("trial")
-    if asked.form.get("action") != "kill":
+def act(request: PageRequest) -> Answer:
+    number = request.number("trial")
+    if request.form.get("action") != "kill":
         raise Refused("a trial can be killed, and nothing else")
-    trials.kill(asked.session, number)
+    trials.kill(request.session, number)
     return Goto(f"trials/{number}")
 
 
-def about(asked: Asked, tab: str) -> dict[str, Any]:
-    answer = trials.with_runs(asked.session, asked.number("trial"))
+def about(request: PageRequest, tab: str) -> dict[str, Any]:
+    answer = trials.with_runs(request.session, request.number("trial"))
     trial = answer["trial"]
     return {
         "trial": trial,
-        "experiment": experiments.get(asked.session, trial["experimentId"])["experiment"],
+        "experiment": experiments.get(request.session, trial["experimentId"])["experiment"],
         "runs": answer["runs"],
         "previous": answer["previousTrialId"],
         "next": answer["nextTrialId"],
