@@ -1,4 +1,4 @@
-"""Small things that published scripts take from ``determined.common.util``."""
+"""Functions that published scripts import from ``determined.common.util``."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ def deprecated(message: Optional[str] = None) -> Callable[[Function], Function]:
     def decorate(function: Function) -> Function:
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            told = f"{function.__name__} is deprecated and will be removed in a future version."
-            warnings.warn(f"{told} {message}." if message else told, DeprecationWarning, stacklevel=2)
+            text = f"{function.__name__} is deprecated and will be removed in a future version."
+            warnings.warn(f"{text} {message}." if message else text, DeprecationWarning, stacklevel=2)
             return function(*args, **kwargs)
 
         return call  # type: ignore[return-value]

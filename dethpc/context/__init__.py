@@ -1,4 +1,4 @@
-"""Context directories as they are sent along with an experiment: ``collect`` finds the files, ``ignore`` reads ``.detignore``.
+"""Context directories of experiments: ``collect`` finds the files, ``ignore`` reads ``.detignore``.
 
 The CLI and the SDK pack with it. Reading ``.detignore`` needs pathspec, so it works where dethpc is installed and not in training
 code on a compute node.

@@ -1,4 +1,4 @@
-"""Collecting a context directory: which files go along, and in which form they are sent.
+"""Collects the files of a context directory, in the form in which they are sent.
 
 A ``.detignore`` at the top of the directory keeps files out, with the meaning that git gives to the same lines in a
 ``.gitignore`` there, and brings back what is left out by default. Symbolic links are sent as links and never followed. A home of
@@ -132,11 +132,11 @@ class _Search:
         while pending:
             below = pending.pop()
             try:
-                found = sorted(os.scandir(root / below), key=lambda entry: entry.name)
+                entries = sorted(os.scandir(root / below), key=lambda entry: entry.name)
             except OSError as error:
                 self.problems.append(str(_unreadable(root / below, error)))
                 continue
-            if _MARKS <= {item.name for item in found} or os.path.join(top, below[:-1]).rstrip("/") == self._home:
+            if _MARKS <= {item.name for item in entries} or os.path.join(top, below[:-1]).rstrip("/") == self._home:
                 if below:
                     self.homes.append(prefix + below[:-1])
                 else:
@@ -146,7 +146,7 @@ class _Search:
                 continue
             if prefix or below:
                 self.add((prefix + below)[:-1], root / below)
-            for item in found:
+            for item in entries:
                 path = below + item.name
                 is_dir = item.is_dir(follow_symlinks=False)
                 if item.name == IGNORE_FILE:

@@ -1,1 +1,1 @@
-"""Clusters for trying and testing."""
+"""Private clusters for trials and tests."""

@@ -1,4 +1,4 @@
-"""Accounting for a private cluster: a MariaDB of its own and slurmdbd, so that ``sacct`` has something to say."""
+"""Accounting for a private cluster: a MariaDB of its own and slurmdbd, so that ``sacct`` has records."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def register(run: Callable[..., str], user: str, accounts: Mapping[str, Sequence
     Jobs of unknown users are accounted too, but limits need an association.
     """
 
-    def add(*words: str) -> None:
-        run("sacctmgr", "--immediate", *words, check=False)
+    def add(*arguments: str) -> None:
+        run("sacctmgr", "--immediate", *arguments, check=False)
 
     for name in dict.fromkeys(name for names in accounts.values() for name in names):
         add("add", "qos", name)

@@ -50,10 +50,10 @@ def job_processes(folder: Path, node: str | None = None) -> list[int]:
             roots.add(above)
     if node is None:
         roots.update(pid for pid in parents if _is_stepd_of(pid, folder))
-    found = set(roots)
-    while more := {pid for pid, above in parents.items() if above in found} - found:
-        found |= more
-    return sorted(pid for pid in found - spare if alive(pid))
+    descendants = set(roots)
+    while more := {pid for pid, above in parents.items() if above in descendants} - descendants:
+        descendants |= more
+    return sorted(pid for pid in descendants - spare if alive(pid))
 
 
 def kill(pids: Iterable[int]) -> None:
@@ -100,11 +100,11 @@ def _parent(pid: int) -> int:
 
 
 def _ancestors(pid: int) -> set[int]:
-    found = set()
-    while pid > 0 and pid not in found:
-        found.add(pid)
+    pids = set()
+    while pid > 0 and pid not in pids:
+        pids.add(pid)
         pid = _parent(pid)
-    return found
+    return pids
 
 
 def _read(pid: int, name: str) -> bytes:

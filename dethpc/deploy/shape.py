@@ -1,4 +1,4 @@
-"""What a private cluster is asked to be: its nodes, partitions, accounts and times."""
+"""The shape of a private cluster: its nodes, partitions, accounts and times."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Shape:
         return self.groups or (NodeGroup("n", self.nodes, gpus, self.cpus_per_node, self.memory_mb),)
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Shape:
-        groups = tuple(NodeGroup(**{**group, "features": tuple(group["features"])}) for group in found["groups"])
-        accounts = {name: tuple(qos) for name, qos in found["accounts"].items()}
-        return cls(**{**found, "extra": tuple(found["extra"]), "groups": groups, "accounts": accounts})
+    def from_json(cls, value: Mapping[str, Any]) -> Shape:
+        groups = tuple(NodeGroup(**{**group, "features": tuple(group["features"])}) for group in value["groups"])
+        accounts = {name: tuple(qos) for name, qos in value["accounts"].items()}
+        return cls(**{**value, "extra": tuple(value["extra"]), "groups": groups, "accounts": accounts})

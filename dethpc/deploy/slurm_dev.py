@@ -162,7 +162,7 @@ def up(folder: str | os.PathLike[str], shape: Shape | None = None, **options: ob
     cluster = Cluster(_short(target), shape)
     held = _free_ports(2 + len(cluster.nodes))
     try:
-        _write(cluster, [int(each.getsockname()[1]) for each in held])
+        _write(cluster, [int(listener.getsockname()[1]) for listener in held])
         _start(cluster)
     except BaseException as error:
         complaints = "".join(map(_complaints, sorted(cluster.folder.glob("log/*.log"))))
@@ -171,8 +171,8 @@ def up(folder: str | os.PathLike[str], shape: Shape | None = None, **options: ob
             raise DethpcError(f"the cluster did not start: {error}\n{complaints}") from None
         raise
     finally:
-        for each in held:
-            each.close()
+        for listener in held:
+            listener.close()
     return cluster
 
 
@@ -328,7 +328,7 @@ def _free_ports(count: int) -> list[socket.socket]:
     While they stay open no other cluster that starts gets the ports, and yet daemons may listen there, who all set SO_REUSEADDR:
     Linux lets a socket pass that does not listen itself.
     """
-    found: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     candidates = list(range(17000, 32000))
     random.SystemRandom().shuffle(candidates)
     for port in candidates:
@@ -339,10 +339,10 @@ def _free_ports(count: int) -> list[socket.socket]:
             held.close()
             continue
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.append(held)
-        if len(found) == count:
-            return found
-    for held in found:
+        sockets.append(held)
+        if len(sockets) == count:
+            return sockets
+    for held in sockets:
         held.close()
     raise DethpcError("no free TCP ports")
 

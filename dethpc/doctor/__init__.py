@@ -1,6 +1,6 @@
-"""``det doctor``: reads a site, says what is wrong, what dethpc will do about it and what somebody could change.
+"""``det doctor``: examines a site and reports problems, how dethpc handles each, and what could be changed.
 
-``facts`` is what is known, ``read_slurm``, ``read_login`` and ``read_nodes`` find it out, ``checks`` judges it.
+``read_slurm``, ``read_login``, ``read_master`` and ``read_nodes`` collect the ``facts``; ``checks`` turns facts into findings.
 """
 
 from __future__ import annotations

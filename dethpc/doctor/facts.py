@@ -1,4 +1,4 @@
-"""All that the checks know: read once, at the edges of this room, and judged without looking at the world again."""
+"""The facts of a site, which the readers collect once and the checks judge without any I/O."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Slurm:
 
     def number(self, name: str) -> int | None:
         """The number that a value such as ``30 sec`` begins with."""
-        found = re.match(r"\d+", self.config.get(name, ""))
-        return int(found[0]) if found else None
+        match = re.match(r"\d+", self.config.get(name, ""))
+        return int(match[0]) if match else None
 
     def word(self, name: str) -> str:
         """A value in lower case, without the plugin's kind: ``cgroup`` of ``proctrack/cgroup``. Empty when it is not set."""
@@ -151,5 +151,5 @@ class Facts:
         """The nodes of a pool, down ones too."""
         assert self.slurm is not None
         pool = self.pools[name]
-        asked = SlurmPool(name, pool.partition or name, constraint=pool.constraint, gpu_type=pool.gpu_type)
-        return [row for row in self.slurm.nodes if asked.has(row)]
+        slurm_pool = SlurmPool(name, pool.partition or name, constraint=pool.constraint, gpu_type=pool.gpu_type)
+        return [row for row in self.slurm.nodes if slurm_pool.has(row)]

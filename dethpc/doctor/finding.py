@@ -1,4 +1,4 @@
-"""What a check says."""
+"""``Finding``, the result of a check."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Level(str, Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """``found``: what is so. ``dethpc``: what it will do about it. ``change``: what somebody could change, and where."""
+    """``found``: the condition. ``dethpc``: how dethpc handles it. ``change``: what could be changed, and where."""
 
     level: Level
     found: str
@@ -36,17 +36,17 @@ class Finding:
         }
 
 
-def ok(found: str, dethpc: str = "") -> Finding:
-    return Finding(Level.OK, found, dethpc)
+def ok(condition: str, dethpc: str = "") -> Finding:
+    return Finding(Level.OK, condition, dethpc)
 
 
-def note(found: str, dethpc: str = "", change: str = "") -> Finding:
-    return Finding(Level.NOTE, found, dethpc, change)
+def note(condition: str, dethpc: str = "", change: str = "") -> Finding:
+    return Finding(Level.NOTE, condition, dethpc, change)
 
 
-def warning(found: str, dethpc: str = "", change: str = "") -> Finding:
-    return Finding(Level.WARNING, found, dethpc, change)
+def warning(condition: str, dethpc: str = "", change: str = "") -> Finding:
+    return Finding(Level.WARNING, condition, dethpc, change)
 
 
-def error(found: str, dethpc: str = "", change: str = "") -> Finding:
-    return Finding(Level.ERROR, found, dethpc, change)
+def error(condition: str, dethpc: str = "", change: str = "") -> Finding:
+    return Finding(Level.ERROR, condition, dethpc, change)

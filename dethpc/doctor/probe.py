@@ -1,4 +1,4 @@
-"""What the small job does on a compute node."""
+"""The probe that a small job runs on a compute node."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def _start(command: Sequence[str]) -> str:
         return str(error)
     if done.returncode == 0:
         return ""
-    said = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1][-300:]
+    message = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1][-300:]
     lacking = list(_lacking())
-    return f"{said} (this node has {', '.join(lacking)})" if lacking else said
+    return f"{message} (this node has {', '.join(lacking)})" if lacking else message
 
 
 def _lacking() -> Iterator[str]:
@@ -78,10 +78,10 @@ def _lacking() -> Iterator[str]:
         "user/max_user_namespaces": "no user namespaces",
         "kernel/unprivileged_userns_clone": "none for plain users",
     }
-    for name, words in limits.items():
+    for name, sentence in limits.items():
         with contextlib.suppress(OSError):
             if Path("/proc/sys", name).read_text().strip() == "0":
-                yield words
+                yield sentence
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         yield "no /dev/fuse to open"
     user = pwd.getpwuid(os.getuid()).pw_name

@@ -1,4 +1,4 @@
-"""All facts of a site together."""
+"""Collects all facts of a site."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def read(home: Path, site: SiteConfig, nodes: CheckNodes | None) -> Facts:
         return facts
     if unknown := [name for name in nodes.pools if name not in facts.pools]:
         raise NotFound(f"no pool {unknown[0]!r}; there are {', '.join(facts.pools)}")
-    asked = {name: pool for name, pool in facts.pools.items() if not nodes.pools or name in nodes.pools}
-    asked = {name: pool for name, pool in asked.items() if pool.partition in slurm.partitions and facts.members(name)}
+    chosen = {name: pool for name, pool in facts.pools.items() if not nodes.pools or name in nodes.pools}
+    chosen = {name: pool for name, pool in chosen.items() if pool.partition in slurm.partitions and facts.members(name)}
     kinds = {
         name: pool.slot_type or ("cuda" if any(row.gpus for row in facts.members(name)) else "cpu")
-        for name, pool in asked.items()
+        for name, pool in chosen.items()
     }
     with _somebody_listens(home, site, slurm) as master:
-        seen = read_nodes(scheduler, asked, kinds, home, store, master, nodes.timeout, nodes.tell)
+        seen = read_nodes(scheduler, chosen, kinds, home, store, master, nodes.timeout, nodes.tell)
     return replace(facts, nodes=seen)
 
 

@@ -1,4 +1,4 @@
-"""Reads what this machine says of itself. Whatever cannot be found out stays unknown."""
+"""Reads the facts of this machine. A fact that cannot be read stays unknown."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read_login(home: Path, store: CheckpointStore | None, munge_socket: str | No
         home=str(home),
         filesystem=filesystem(place),
         python=sys.version_info[:2],
-        packages={name: found for name in _PACKAGES if (found := _version(name))},
+        packages={name: version for name in _PACKAGES if (version := _version(name))},
         home_mode=_mode(home),
         token_mode=_mode(Home(home).token),
         locks=_locks(place),
@@ -60,17 +60,17 @@ def existing(path: Path) -> Path:
 
 def quota(output: str, device: str) -> str:
     """What ``quota -w -p`` says is over a limit on ``device`` or within 5 % of it, in words; empty if nothing is."""
-    said = []
+    usage = []
     for line in output.splitlines():
-        words = line.split()
-        if len(words) != 9 or words[0] != device:
+        columns = line.split()
+        if len(columns) != 9 or columns[0] != device:
             continue
-        for used, soft, hard, what in ((*words[1:4], "KiB"), (*words[5:8], "files")):
+        for used, soft, hard, what in ((*columns[1:4], "KiB"), (*columns[5:8], "files")):
             limit = min((int(number) for number in (soft, hard) if number.isdigit() and int(number)), default=0)
             count = int(used.rstrip("*")) if used.rstrip("*").isdigit() else 0
             if limit and count > 0.95 * limit:
-                said.append(f"{count} of {limit} {what}")
-    return ", ".join(said)
+                usage.append(f"{count} of {limit} {what}")
+    return ", ".join(usage)
 
 
 def _version(name: str) -> str | None:
@@ -123,8 +123,8 @@ def _memory_limit() -> int | None:
     with contextlib.suppress(OSError, IndexError):
         group = next(line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))
         folder = Path("/sys/fs/cgroup") / group.lstrip("/")
-        found = [_number(place / "memory.max") for place in (folder, *folder.parents) if place != place.parent]
-        return min((limit for limit in found if limit), default=None)
+        limits = [_number(place / "memory.max") for place in (folder, *folder.parents) if place != place.parent]
+        return min((limit for limit in limits if limit), default=None)
     return None
 
 

@@ -29,14 +29,14 @@ def read_master(home: Path) -> Answering | None:
 
 def own_addresses(fib_trie: str, if_inet6: str) -> list[str]:
     """The addresses of this machine, without those that need a name of an interface, from what Linux has in two of its files."""
-    found = dict.fromkeys(re.findall(r"\|-- (\d+\.\d+\.\d+\.\d+)\s+/32 host LOCAL", fib_trie))
+    addresses = dict.fromkeys(re.findall(r"\|-- (\d+\.\d+\.\d+\.\d+)\s+/32 host LOCAL", fib_trie))
     for line in if_inet6.splitlines():
         digits = line.partition(" ")[0]
         with contextlib.suppress(ValueError):
             address = ipaddress.IPv6Address(int(digits, 16)) if len(digits) == 32 else None
             if address is not None and not address.is_link_local:
-                found[str(address)] = None
-    return list(found)
+                addresses[str(address)] = None
+    return list(addresses)
 
 
 def _answers(address: str, port: int) -> bool:

@@ -1,4 +1,4 @@
-"""Sends a small job to each pool and collects what it saw. The jobs are submitit's: a function here, its result back by a file."""
+"""Submits a small job to each pool and collects its results. submitit runs the function and returns its result by a file."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _submit(name: str, pool: PoolConfig, slot_type: str, question: _Question) ->
     place = Path(question.folder) / name.replace("/", "_")
     place.mkdir()
     executor = SlurmExecutor(place, max_num_timeout=0)
-    words = {"partition": pool.partition, "qos": pool.qos, "account": pool.account, "constraint": pool.constraint}
+    options = {"partition": pool.partition, "qos": pool.qos, "account": pool.account, "constraint": pool.constraint}
     more: dict[str, Any] = {"reservation": pool.reservation} if pool.reservation else {}
     for line in pool.sbatch_args:
         for word in shlex.split(line):
@@ -138,7 +138,7 @@ def _submit(name: str, pool: PoolConfig, slot_type: str, question: _Question) ->
     elif slot_type != "cpu":
         more["gres"] = pool.gres_of(1)
     executor.update_parameters(
-        **{option: value for option, value in words.items() if value},
+        **{option: value for option, value in options.items() if value},
         job_name="det-doctor",
         time=5 if pool.time_limit_seconds is None else max(1, min(5, int(pool.time_limit_seconds // 60))),
         cpus_per_task=pool.cpus_per_slot or 1,
@@ -156,19 +156,19 @@ def _submit(name: str, pool: PoolConfig, slot_type: str, question: _Question) ->
 
 def smallest_containers(pool: PoolConfig, slot_type: str) -> dict[str, list[str]]:
     """By runtime, the command that starts the least in the pool's usual image; without one, what says the program's version."""
-    found: dict[str, list[str]] = {}
+    commands: dict[str, list[str]] = {}
     for site in pool.container:
         runtime = RUNTIMES[site.runtime]
         if not runtime.binary:
             continue
         image = site.image_for(slot_type)
-        wanted = ["python3", "-c", "pass"]
+        command = ["python3", "-c", "pass"]
         wrapped = runtime.wrap(
-            image, wanted, site.own_binds(), Env(), "", Extras(binary=site.binary or "", options=site.options)
+            image, command, site.own_binds(), Env(), "", Extras(binary=site.binary or "", options=site.options)
         )
         own = ["srun", "--overlap", "--ntasks=1", *wrapped.srun_options] if wrapped.srun_options else []
-        found[site.runtime] = [*own, *wrapped.command] if image else [site.binary or runtime.binary, "--version"]
-    return found
+        commands[site.runtime] = [*own, *wrapped.command] if image else [site.binary or runtime.binary, "--version"]
+    return commands
 
 
 _FAILED, _COMPLAINED = "prologue-failed", "prologue-stderr"
@@ -191,11 +191,11 @@ def prologue_failure(place: Path) -> str:
         code, _, command = (place / _FAILED).read_text(errors="replace").partition("\n")[0].partition("\t")
     except OSError:
         return ""
-    said = ""
+    detail = ""
     with contextlib.suppress(OSError):
         lines = (place / _COMPLAINED).read_text(errors="replace").strip().splitlines()
-        said = f": {lines[0][-200:]}" if lines else ""
-    return hide(f'"{command[:200]}" exits {code}{said}', ("prologue",))
+        detail = f": {lines[0][-200:]}" if lines else ""
+    return hide(f'"{command[:200]}" exits {code}{detail}', ("prologue",))
 
 
 def _exits(folder: str) -> Iterator[str]:
@@ -207,11 +207,11 @@ def _exits(folder: str) -> Iterator[str]:
 def _seen(sent: _Sent, address: str) -> Node:
     seen_at = time.time()
     try:
-        found = sent.job.result()
+        answer = sent.job.result()
     except Exception as error:  # whatever the probe raised over there
         return Node(sent.pool, problem=_last_line(error))
     failed = prologue_failure(sent.place)
-    return Node(sent.pool, **found, prologue=failed, asked_at=sent.asked_at, seen_at=seen_at, address=address)
+    return Node(sent.pool, **answer, prologue=failed, asked_at=sent.asked_at, seen_at=seen_at, address=address)
 
 
 def _ended(scheduler: SlurmCommands, waiting: list[_Sent]) -> Iterator[tuple[_Sent, int | None]]:

@@ -1,4 +1,4 @@
-"""Reads what Slurm says of itself. Parsing is apart from asking, so that what other sites print can be read in a test."""
+"""Reads the facts of Slurm. Parsers are separate from the commands, so that tests can parse the output of other sites."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ _QOS = ("name", "gracetime", "preemptmode", "maxwall", "maxsubmitjobsperuser")
 
 def named(output: str, key: str) -> dict[str, dict[str, str]]:
     """``Key=name Field=value ...`` a line, as ``scontrol --oneliner`` prints it, by name."""
-    found = {}
+    records = {}
     for line in output.splitlines():
         fields = dict(word.partition("=")[::2] for word in line.split() if "=" in word)
         if line.startswith(f"{key}="):
-            found[fields[key]] = fields
-    return found
+            records[fields[key]] = fields
+    return records
 
 
 def associations(output: str) -> tuple[Association, ...]:
@@ -88,8 +88,8 @@ _RELEASE = re.compile(r"slurm\S* \d[\w.-]*")
 
 def version(text: str) -> tuple[int, int] | None:
     """``22.05.8-1`` is (22, 5)."""
-    found = re.match(r"(\d+)\.(\d+)", text)
-    return (int(found[1]), int(found[2])) if found else None
+    match = re.match(r"(\d+)\.(\d+)", text)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def _ask(*argv: str) -> str | None:

@@ -1,4 +1,4 @@
-"""What was last found, kept in the home: who looks at it later asks neither Slurm nor the machine."""
+"""The last findings, stored in the home, so that a later reader queries neither Slurm nor the machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def keep(home: Home, findings: Sequence[Finding]) -> Report:
     report: Report = {
         "at": time.time(),
         "host": socket.gethostname(),
-        "findings": [each.to_json() for each in findings],
+        "findings": [finding.to_json() for finding in findings],
     }
     write_json(home.doctor_report, dict(report), durable=False)
     return report
@@ -33,10 +33,10 @@ def keep(home: Home, findings: Sequence[Finding]) -> Report:
 
 def kept(home: Home) -> Report | None:
     """None: nobody has looked yet, or the file is damaged."""
-    found = read_object(home.doctor_report)
-    findings = found.get("findings")
-    if not isinstance(findings, list) or not isinstance(found.get("at"), (int, float)):
+    saved = read_object(home.doctor_report)
+    findings = saved.get("findings")
+    if not isinstance(findings, list) or not isinstance(saved.get("at"), (int, float)):
         return None
     names = ("check", "level", "found", "dethpc", "change")
-    told = [{name: str(each.get(name, "")) for name in names} for each in findings if isinstance(each, dict)]
-    return {"at": float(found["at"]), "host": str(found.get("host", "")), "findings": told}
+    rows = [{name: str(row.get(name, "")) for name in names} for row in findings if isinstance(row, dict)]
+    return {"at": float(saved["at"]), "host": str(saved.get("host", "")), "findings": rows}

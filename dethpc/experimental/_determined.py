@@ -1,4 +1,4 @@
-"""The way in: a master, and what is on it."""
+"""``Determined``: the client of one master, and its experiments, trials, checkpoints and users."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ class Determined:
 
     @classmethod
     def _from_session(cls, session: Session) -> Determined:
-        made = cls.__new__(cls)
-        made._session, made._master = session, session.url
-        return made
+        client = cls.__new__(cls)
+        client._session, client._master = session, session.url
+        return client
 
     # --- experiments, trials, checkpoints -------------------------------------------------------------------------------
 
@@ -90,10 +90,10 @@ class Determined:
             raise ContextError(
                 f"this Python cannot pack a context directory ({error}); create experiments where dethpc is installed"
             ) from error
-        found = collect(None if model_dir is None else Path(model_dir), [Path(path) for path in includes or ()])
-        for home in found.homes:
+        context = collect(None if model_dir is None else Path(model_dir), [Path(path) for path in includes or ()])
+        for home in context.homes:
             logger.warning("not sent: %s, a home of dethpc's, which holds the key to its master", home)
-        answer = experiments.create(self._session, text, found.model_definition(), project=project_id)
+        answer = experiments.create(self._session, text, context.model_definition(), project=project_id)
         for warning in answer.get("warnings") or []:
             logger.warning("experiment %s: %s", answer["experiment"]["id"], warning)
         return Experiment._from_wire(self._session, answer["experiment"])
@@ -125,8 +125,8 @@ class Determined:
             "name": name,
             "projectId": project_id,
         }
-        found = self._session.get("/api/v1/experiments", params).get("experiments") or []
-        return [Experiment._from_wire(self._session, wire) for wire in found]
+        rows = self._session.get("/api/v1/experiments", params).get("experiments") or []
+        return [Experiment._from_wire(self._session, wire) for wire in rows]
 
     def get_trial(self, trial_id: int) -> Trial:
         """Raises NotFound."""
@@ -134,9 +134,9 @@ class Determined:
 
     def get_checkpoint(self, uuid: str) -> Checkpoint:
         """Raises NotFound."""
-        found = Checkpoint(self._session, uuid)
-        found.reload()
-        return found
+        checkpoint = Checkpoint(self._session, uuid)
+        checkpoint.reload()
+        return checkpoint
 
     def iter_trials_metrics(self, trial_ids: List[int], group: str) -> Iterator[TrialMetrics]:
         """Reports of the trials, in order; group "": of every group."""
@@ -169,8 +169,8 @@ class Determined:
         return User._from_wire(self._session, self._session.get(f"/api/v1/users/{user_name}/by-username")["user"])
 
     def list_users(self, active: Optional[bool] = None) -> List[User]:
-        found = [User._from_wire(self._session, wire) for wire in self._session.get("/api/v1/users")["users"]]
-        return [user for user in found if active is None or user.active is active]
+        users = [User._from_wire(self._session, wire) for wire in self._session.get("/api/v1/users")["users"]]
+        return [user for user in users if active is None or user.active is active]
 
     def logout(self) -> None:
         """End the session, if it has not ended already. The owner's own token stays good."""

@@ -1,4 +1,4 @@
-"""How the files of a checkpoint come here: from its storage, or through the master."""
+"""Downloads of a checkpoint's files, from its storage or through the master."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def download(
 @contextlib.contextmanager
 def _no_folder_for_nothing(target: Path) -> Iterator[None]:
     """A failure leaves no empty folder that was not there before."""
-    made = [folder for folder in (target, *target.parents) if not folder.exists()]
+    missing = [folder for folder in (target, *target.parents) if not folder.exists()]
     try:
         yield
     except BaseException:
-        for folder in made:
+        for folder in missing:
             with contextlib.suppress(OSError):
                 folder.rmdir()
         raise

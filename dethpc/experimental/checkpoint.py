@@ -82,9 +82,9 @@ class Checkpoint:
 
     @classmethod
     def _from_wire(cls, session: Session, wire: Dict[str, Any]) -> Checkpoint:
-        found = cls(session, wire["uuid"])
-        found._take(wire)
-        return found
+        checkpoint = cls(session, wire["uuid"])
+        checkpoint._take(wire)
+        return checkpoint
 
     def _take(self, wire: Dict[str, Any]) -> None:
         training = wire.get("training") or {}

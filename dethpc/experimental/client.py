@@ -1,4 +1,4 @@
-"""Scripts against a master, without objects to carry about: one ``Determined`` behind functions.
+"""Module-level functions over one shared ``Determined``, for scripts.
 
 ::
 

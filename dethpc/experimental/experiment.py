@@ -92,9 +92,9 @@ class Experiment:
 
     @classmethod
     def _from_wire(cls, session: Session, wire: Dict[str, Any]) -> Experiment:
-        found = cls(wire["id"], session)
-        found._take(wire)
-        return found
+        experiment = cls(wire["id"], session)
+        experiment._take(wire)
+        return experiment
 
     def _take(self, wire: Dict[str, Any]) -> None:
         self.config = wire.get("config")
@@ -243,8 +243,8 @@ class Experiment:
         self, sort_by: Optional[str] = None, smaller_is_better: Optional[bool] = None
     ) -> checkpoint.Checkpoint:
         """The best checkpoint by the searcher's metric, or by another one. Raises AssertionError when there is none."""
-        found = self.top_n_checkpoints(1, sort_by, smaller_is_better)
-        return found[0]
+        checkpoints = self.top_n_checkpoints(1, sort_by, smaller_is_better)
+        return checkpoints[0]
 
     def top_n_checkpoints(
         self, limit: int, sort_by: Optional[str] = None, smaller_is_better: Optional[bool] = None
@@ -252,9 +252,9 @@ class Experiment:
         """The best checkpoint of each of the ``limit`` best trials. Raises AssertionError when there is no checkpoint."""
         order = None if sort_by is None else OrderBy.ASC if smaller_is_better else OrderBy.DESC
         best: Dict[int, checkpoint.Checkpoint] = {}
-        for found in self.list_checkpoints(sort_by, order):
-            assert found.training is not None
-            best.setdefault(found.training.trial_id, found)
+        for candidate in self.list_checkpoints(sort_by, order):
+            assert candidate.training is not None
+            best.setdefault(candidate.training.trial_id, candidate)
         if not best:
             raise AssertionError(f"experiment {self.id} has no checkpoint")
         return list(best.values())[:limit]

@@ -81,9 +81,9 @@ class Trial:
 
     @classmethod
     def _from_wire(cls, session: Session, wire: Dict[str, Any]) -> Trial:
-        found = cls(wire["id"], session)
-        found._take(wire)
-        return found
+        trial = cls(wire["id"], session)
+        trial._take(wire)
+        return trial
 
     def _take(self, wire: Dict[str, Any]) -> None:
         self.experiment_id = wire["experimentId"]
@@ -104,9 +104,9 @@ class Trial:
         if self.experiment_id is None:
             self.reload()
         assert self.experiment_id is not None
-        found = Experiment(self.experiment_id, self._session)
-        found.reload()
-        return found
+        experiment = Experiment(self.experiment_id, self._session)
+        experiment.reload()
+        return experiment
 
     def iter_logs(
         self,
@@ -141,10 +141,10 @@ class Trial:
             before=_rfc3339(timestamp_before),
         )
         if follow:
-            found = logs.follow(lambda: self._session, self.id, which)
+            lines = logs.follow(lambda: self._session, self.id, which)
         else:
-            found = logs.read(self._session, self.id, which, head=head, tail=tail)
-        return (str(line["message"]) for line in found)
+            lines = logs.read(self._session, self.id, which, head=head, tail=tail)
+        return (str(line["message"]) for line in lines)
 
     logs = iter_logs  # an older name
 
@@ -198,9 +198,9 @@ class Trial:
         if sum((bool(latest), bool(best), uuid is not None)) != 1:
             raise ValueError("give exactly one of latest, best and uuid")
         if uuid is not None:
-            found = checkpoint.Checkpoint(self._session, uuid)
-            found.reload()
-            return found
+            selected = checkpoint.Checkpoint(self._session, uuid)
+            selected.reload()
+            return selected
         if latest:
             some = self.list_checkpoints(checkpoint.CheckpointSortBy.BATCH_NUMBER, OrderBy.DESC, 1)
         else:

@@ -20,9 +20,9 @@ class User:
 
     @classmethod
     def _from_wire(cls, session: Session, wire: Dict[str, Any]) -> User:
-        found = cls(wire["id"], session)
-        found._take(wire)
-        return found
+        user = cls(wire["id"], session)
+        user._take(wire)
+        return user
 
     def _take(self, wire: Dict[str, Any]) -> None:
         self.username = wire.get("username")

@@ -17,8 +17,8 @@ from dethpc.errors import InvalidHP
 
 def main() -> None:
     here = pathlib.Path(__file__).parent
-    told = json.loads((here / "sweep.json").read_text())
-    sys.path += [folder for folder in told["path"] if folder not in sys.path]
+    sweep = json.loads((here / "sweep.json").read_text())
+    sys.path += [folder for folder in sweep["path"] if folder not in sys.path]
     try:
         from submitit.core.utils import DelayedSubmission
     except ImportError as error:
@@ -29,7 +29,7 @@ def main() -> None:
     hparams = numbers_in(info.trial.hparams)  # the space spelled those that no configuration can hold
     if takes_context(fn):
         with core.init() as context:
-            report(context, fn(hparams, context), told["metric"])
+            report(context, fn(hparams, context), sweep["metric"])
         return
     try:
         result = fn(hparams)
@@ -38,7 +38,7 @@ def main() -> None:
             raise
     if result is not None:  # None: it has reported for itself
         with core.init() as context:
-            report(context, result, told["metric"])
+            report(context, result, sweep["metric"])
 
 
 def takes_context(fn: object) -> bool:

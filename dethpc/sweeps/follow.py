@@ -1,4 +1,4 @@
-"""A sweep that runs: a future for each trial, progress, and the table of results."""
+"""``Sweep``, a running sweep: a future for each trial, progress, and the table of results."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class TrialFuture:
     @property
     def metrics(self) -> dict[str, Any]:
         """What it reported so far, of its best validation; {} before the first."""
-        found = self._wire.get("bestValidation") or self._wire.get("latestValidation") or {}
-        averages = (found.get("metrics") or {}).get("avgMetrics") or {}
+        validation = self._wire.get("bestValidation") or self._wire.get("latestValidation") or {}
+        averages = (validation.get("metrics") or {}).get("avgMetrics") or {}
         return dict(numbers_in(averages))
 
     def exception(self) -> Optional[TrialFailed]:
@@ -132,10 +132,10 @@ class Sweep:
 
         Raises MasterUnreachable.
         """
-        about, found = patiently(self._look)
+        about, rows = patiently(self._look)
         self._about = about["experiment"]
         self._searcher = SearcherConfig.of(about.get("config") or {})
-        for wire in found:
+        for wire in rows:
             future = self._futures.setdefault(int(wire["id"]), TrialFuture(self, wire))
             future._wire = wire
 
@@ -203,11 +203,11 @@ class Sweep:
     @property
     def best(self) -> TrialFuture:
         """The trial with the best value so far. Raises TrialFailed when no trial has one; its text has the first failure."""
-        by, found = self._by(), self.trials
-        with_value = [(future.metrics.get(by.metric), future) for future in found]
+        by, trials = self._by(), self.trials
+        with_value = [(future.metrics.get(by.metric), future) for future in trials]
         numbers = [(value, f) for value, f in with_value if isinstance(value, (int, float)) and value == value]
         if not numbers:
-            first = next((failure for future in found if (failure := future.exception()) is not None), None)
+            first = next((failure for future in trials if (failure := future.exception()) is not None), None)
             why = f"\n{first}" if first else "" if self.done() else " yet; the sweep still runs: call wait() first"
             raise TrialFailed(f"experiment {self.experiment_id}: no trial has a {by.metric} that is a number{why}")
         return (min if by.smaller_is_better else max)(numbers, key=lambda pair: pair[0])[1]

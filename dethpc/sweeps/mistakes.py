@@ -1,4 +1,4 @@
-"""Mistakes in a sweep's configuration, by the names that its caller knows: the configuration and its lines are ours."""
+"""Errors in a sweep's configuration, translated to the arguments of ``sweep``: the caller never sees the configuration's lines."""
 
 from __future__ import annotations
 

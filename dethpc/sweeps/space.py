@@ -1,4 +1,4 @@
-"""Hyperparameter spaces as Python has them, in the form of a configuration.
+"""Conversion of hyperparameter spaces from Python values to a configuration's form.
 
 ========================  ==========================================
 a list                    one of its items
@@ -29,20 +29,20 @@ def dialect(space: Mapping[str, Any], where: str = "space") -> Json:
     """Raises ValueError, TypeError that say what is wrong, as the caller has it: ``space['lr']``."""
     if not isinstance(space, Mapping):
         raise TypeError(f"a space is a dict of names to hyperparameters, not {space!r:.100}")
-    found = {}
+    fields = {}
     for name, value in space.items():
         if not isinstance(name, str):
             raise TypeError(f"the names of hyperparameters are text, not {name!r}")
         at = f"{where}[{name!r}]"
         if isinstance(value, Mapping) and not isinstance(value.get("type"), str):
-            found[name] = dialect(value, at)
+            fields[name] = dialect(value, at)
             continue
         try:
-            found[name] = _one(value)
-            json.dumps(found[name])  # raises TypeError where there is no such value
+            fields[name] = _one(value)
+            json.dumps(fields[name])  # raises TypeError where there is no such value
         except (TypeError, ValueError) as error:
             raise type(error)(f"{at}: {error}") from None
-    return found
+    return fields
 
 
 def _one(value: Any) -> Any:

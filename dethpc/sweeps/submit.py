@@ -117,11 +117,11 @@ def _pack(fn: Callable[..., Any], metric: str, folder: Path) -> None:
 
 def _merged(under: Json, over: Mapping[str, Any]) -> Json:
     """``over`` wins; mappings are merged."""
-    found = dict(under)
+    merged = dict(under)
     for name, value in over.items():
-        both = isinstance(value, Mapping) and isinstance(found.get(name), Mapping)
-        found[name] = _merged(found[name], value) if both else value
-    return found
+        both = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)
+        merged[name] = _merged(merged[name], value) if both else value
+    return merged
 
 
 def _session(master: Optional[str]) -> Session:

@@ -5,7 +5,7 @@
         ...
     bindings.patch_PatchTrial(session, trialId=3, body=bindings.v1PatchTrialRequest(trialId=3, state=...))
 
-A call is made from its path when it is asked for, an object from the JSON that came: an attribute that the master did not
+A call is made from its path when it is first accessed, an object from the JSON received: an attribute that the master did not
 send is None. The master answers with NotSupportedYet what it does not serve.
 """
 
@@ -76,11 +76,13 @@ def _received(value: Any, place: str, kind: Type[Message] = Message) -> Any:
         return [_received(one, place) for one in value]
     if not isinstance(value, dict):
         return value
-    made, here = kind(), place[:-1] if place.endswith("s") else place
+    message, here = kind(), place[:-1] if place.endswith("s") else place
     for name, field in value.items():
-        known = _ENUMERATIONS.get((here, name))
-        made[name] = _member(known, field) if known and isinstance(field, str) else _received(field, name)
-    return made
+        enumeration = _ENUMERATIONS.get((here, name))
+        message[name] = (
+            _member(enumeration, field) if enumeration and isinstance(field, str) else _received(field, name)
+        )
+    return message
 
 
 def _member(name: str, text: str) -> Any:
@@ -107,13 +109,13 @@ def _call(name: str) -> Callable[..., Any]:
         inside = set(_IN_PATH.findall(path))
         if missing := sorted(inside - set(parameters)):
             raise TypeError(f"{name}() needs {', '.join(missing)}")
-        target = _IN_PATH.sub(lambda found: quote(str(parameters[found[1]]), safe=""), path)
+        target = _IN_PATH.sub(lambda match: quote(str(parameters[match[1]]), safe=""), path)
         query = {key.replace("_", "."): _sent(value) for key, value in parameters.items() if key not in inside}
         client = client_session(session)
         if name in STREAMS:
             return (_received(one, "") for one in client.stream(target, query))
-        found = client.exchange(method, target, params=query, json=_sent(body))
-        return _received(json.loads(found or b"{}"), "")
+        content = client.exchange(method, target, params=query, json=_sent(body))
+        return _received(json.loads(content or b"{}"), "")
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = f"``{method} {path}``"
@@ -121,8 +123,8 @@ def _call(name: str) -> Callable[..., Any]:
 
 
 def _enumeration(name: str) -> Type[DetEnum]:
-    found: Type[DetEnum] = globals()[name] if name in globals() else __getattr__(name)
-    return found
+    enumeration: Type[DetEnum] = globals()[name] if name in globals() else __getattr__(name)
+    return enumeration
 
 
 def _enumerations() -> Iterator[str]:
@@ -131,16 +133,16 @@ def _enumerations() -> Iterator[str]:
 
 
 def __getattr__(name: str) -> Any:
-    made: Optional[Any] = None
+    attribute: Optional[Any] = None
     if name in PATHS:
-        made = _call(name)
+        attribute = _call(name)
     elif line := next((line for line in _enumerations() if line.startswith(f"{name} ")), ""):
         _, prefix, *values = line.split()
-        made = DetEnum(name, {value: prefix.replace("-", "") + value for value in values})  # type: ignore[call-overload]
+        attribute = DetEnum(name, {value: prefix.replace("-", "") + value for value in values})  # type: ignore[call-overload]
     elif _CLASS.match(name):
-        made = type(name, (Message,), {})
-    if made is None:
+        attribute = type(name, (Message,), {})
+    if attribute is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    made.__module__ = __name__
-    globals()[name] = made
-    return made
+    attribute.__module__ = __name__
+    globals()[name] = attribute
+    return attribute

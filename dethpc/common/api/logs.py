@@ -80,5 +80,5 @@ def _lines(
     order = bindings.v1OrderBy.DESC if tail is not None else None
     every: List[Any] = [] if min_level is None else list(bindings.v1LogLevel)
     levels = every[every.index(min_level) :] if every else None
-    found = call(session, **filters, follow=follow, limit=head or tail, levels=levels, orderBy=order)
-    yield from found if tail is None else reversed(list(found))
+    lines = call(session, **filters, follow=follow, limit=head or tail, levels=levels, orderBy=order)
+    yield from lines if tail is None else reversed(list(lines))

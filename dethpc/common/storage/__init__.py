@@ -1,7 +1,7 @@
-"""``determined.common.storage``: storage managers, which code outside of the cluster makes itself.
+"""``determined.common.storage``: storage managers, for code outside of the cluster.
 
-They are our stores with Determined's calls, so a core context takes one: ``DummyCheckpointContext(distributed, manager)``. As
-every checkpoint here, one is seen whole or not at all.
+They wrap dethpc's stores in Determined's interface, so a core context takes one: ``DummyCheckpointContext(distributed, manager)``.
+A checkpoint becomes visible whole or not at all.
 """
 
 from __future__ import annotations

@@ -9,16 +9,16 @@ from dethpc.doctor.finding import Finding, error, note, ok
 
 
 def check(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
-    found = False
+    refused = False
     for name in facts.pools:
         for problem in _problems(facts, slurm, name):
-            found = True
+            refused = True
             yield error(
                 f"pool {name}: {problem}",
                 "its jobs would be refused, and that is said",
                 "the site configuration, or sacctmgr",
             )
-    if not found:
+    if not refused:
         unknown = any(pool.qos or pool.account for pool in facts.pools.values()) and slurm.associations is None
         if unknown:
             yield note("accounts and QOS cannot be looked up: Slurm keeps no accounts", "passes them on as they are")

@@ -22,9 +22,9 @@ def check(facts: Facts) -> Iterator[Finding]:
     looked = [node for node in facts.nodes or () if not node.problem]
     bad = next((node for node in looked if node.lock != "held"), None)
     if bad is not None:
-        said = "does not feel a lock of this machine's" if bad.lock == "free" else f"cannot lock: {bad.lock}"
+        problem = "does not feel a lock of this machine's" if bad.lock == "free" else f"cannot lock: {bad.lock}"
         yield warning(
-            f"{bad.name} {said} in {login.home} ({kind})",
+            f"{bad.name} {problem} in {login.home} ({kind})",
             "runs one master, which alone opens the database; never start masters on two machines at once",
             f"{CHANGE}; det master up --slurm lets Slurm see to it that there is one",
         )

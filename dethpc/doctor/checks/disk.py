@@ -14,13 +14,13 @@ def check(facts: Facts) -> Iterator[Finding]:
     login = facts.login
     change = "make room, delete checkpoints (det checkpoint), or name other checkpoint_storage"
     if login.free_bytes is not None:
-        said = f"{login.free_bytes / GIB:.1f} GiB free for {login.home}"
+        space = f"{login.free_bytes / GIB:.1f} GiB free for {login.home}"
         if login.free_bytes < GIB:
-            yield error(said, "a full disk stops the master; trials wait or go on by HTTP alone", change)
+            yield error(space, "a full disk stops the master; trials wait or go on by HTTP alone", change)
         elif login.free_bytes < 10 * GIB:
-            yield warning(said, "", change)
+            yield warning(space, "", change)
         else:
-            yield ok(said)
+            yield ok(space)
     if login.free_files is not None and login.free_files < 100_000:
         level = error if login.free_files < 1000 else warning
         yield level(

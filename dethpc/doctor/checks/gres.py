@@ -9,9 +9,9 @@ from dethpc.doctor.finding import Finding, error, note, ok, warning
 
 
 def check(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
-    known = any(row.gpus for row in slurm.nodes)
+    has_gpus = any(row.gpus for row in slurm.nodes)
     whole = [name for name, pool in facts.pools.items() if pool.whole_nodes]
-    if known:
+    if has_gpus:
         yield ok("Slurm knows the GPUs (GRES)")
     elif whole:
         yield ok(f"Slurm knows no GPUs; pools that get whole nodes: {', '.join(whole)}")
@@ -34,7 +34,7 @@ def check(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
         yield note(
             "SelectType linear: each job gets whole nodes", "asks as everywhere; small trials waste the rest of a node"
         )
-    if known and slurm.config.get("ConstrainDevices", "").lower() == "no":
+    if has_gpus and slurm.config.get("ConstrainDevices", "").lower() == "no":
         yield note(
             "jobs can open GPUs that are not theirs (ConstrainDevices=no)",
             "hands CUDA_VISIBLE_DEVICES on as Slurm sets it",

@@ -9,10 +9,10 @@ from dethpc.doctor.finding import Finding, error, ok
 
 
 def check(facts: Facts) -> Iterator[Finding]:
-    found = facts.login.packages
-    if "determined" in found:
+    packages = facts.login.packages
+    if "determined" in packages:
         yield error(
-            f"determined {found['determined']} is installed in this environment, too: both own the name 'determined'",
+            f"determined {packages['determined']} is installed in this environment, too: both own the name 'determined'",
             "which of the two is imported depends on the order of installation",
             "pip uninstall determined && pip install --force-reinstall --no-deps dethpc; give that client its own",
         )

@@ -51,11 +51,11 @@ def _lacking(facts: Facts, slurm: Slurm, name: str) -> str:
     rows = [row for row in slurm.nodes if row.partition == (pool.partition or name)]
     kinds = sorted({kind for row in rows for kind in row.gpus if kind})
     features = sorted({feature for row in rows for feature in row.features})
-    wanted = [f"gpu_type {pool.gpu_type}"] if pool.gpu_type else []
-    wanted += [f"constraint {pool.constraint}"] if pool.constraint else []
-    if not rows or not wanted:
+    requirements = [f"gpu_type {pool.gpu_type}"] if pool.gpu_type else []
+    requirements += [f"constraint {pool.constraint}"] if pool.constraint else []
+    if not rows or not requirements:
         return f"partition {pool.partition} has no nodes"
     return (
-        f"no node of partition {pool.partition} has {' and '.join(wanted)}; "
+        f"no node of partition {pool.partition} has {' and '.join(requirements)}; "
         f"GPU types there: {', '.join(kinds) or 'none'}; features: {', '.join(features) or 'none'}"
     )

@@ -9,21 +9,21 @@ from dethpc.doctor.finding import Finding, note, ok
 
 
 def check(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
-    words = dict(word.partition("=")[::2] for word in slurm.config.get("SlurmctldParameters", "").split(","))
+    parameters = dict(word.partition("=")[::2] for word in slurm.config.get("SlurmctldParameters", "").split(","))
     limits = facts.site.limits
-    said = f"one squeue in {limits.fastest_poll:g} to {limits.slowest_poll:g} s, whatever the number of trials"
-    if "rl_enable" not in words:
-        yield ok("no limit on requests", said)
+    polling = f"one squeue in {limits.fastest_poll:g} to {limits.slowest_poll:g} s, whatever the number of trials"
+    if "rl_enable" not in parameters:
+        yield ok("no limit on requests", polling)
         return
-    refill = int(words.get("rl_refill_rate") or 2) / max(1, int(words.get("rl_refill_period") or 1))
-    bucket = int(words.get("rl_bucket_size") or 30)
-    found = f"a user may send {bucket} requests at once and {refill:g} a second (rl_enable)"
+    refill = int(parameters.get("rl_refill_rate") or 2) / max(1, int(parameters.get("rl_refill_period") or 1))
+    bucket = int(parameters.get("rl_bucket_size") or 30)
+    limit = f"a user may send {bucket} requests at once and {refill:g} a second (rl_enable)"
     if limits.submit_per_second is None or limits.submit_per_second > refill / 2:
         yield note(
-            found,
-            said + "; a refused submission is tried again later",
+            limit,
+            polling + "; a refused submission is tried again later",
             f"limits: {{submit_per_second: {refill / 2:g}, submit_burst: {max(1, bucket // 3)}}} in the site configuration "
             "leaves room for the user's own commands",
         )
     else:
-        yield ok(found, said)
+        yield ok(limit, polling)

@@ -23,11 +23,11 @@ def check(facts: Facts) -> Iterator[Finding]:
         )
         return
     text = facts.slurm.config.get("SLURM_VERSION", "")
-    found = version(text)
-    said = f"Slurm {text or 'of an unknown release'}"
-    if found is None or found < KNOWN[0]:
-        yield warning(f"{said}; the oldest that dethpc is meant for is 22.05", "tries all the same")
-    elif found > KNOWN[1]:
-        yield note(f"{said} is newer than this release of dethpc", "tries all the same", "look for a newer dethpc")
+    release = version(text)
+    name = f"Slurm {text or 'of an unknown release'}"
+    if release is None or release < KNOWN[0]:
+        yield warning(f"{name}; the oldest that dethpc is meant for is 22.05", "tries all the same")
+    elif release > KNOWN[1]:
+        yield note(f"{name} is newer than this release of dethpc", "tries all the same", "look for a newer dethpc")
     else:
-        yield ok(said)
+        yield ok(name)

@@ -16,12 +16,12 @@ def check(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
         if partition not in slurm.partitions:
             continue
         longest, usual = slurm.limit(partition, "MaxTime"), slurm.limit(partition, "DefaultTime")
-        asked = pool.time_limit_seconds
-        limit = asked or usual or longest
+        requested = pool.time_limit_seconds
+        limit = requested or usual or longest
         chained = "a trial that needs longer checkpoints before the limit and goes on in another job"
-        if asked is not None and longest is not None and asked > longest:
+        if requested is not None and longest is not None and requested > longest:
             yield error(
-                f"pool {name}: time_limit is {_words(asked)}, partition {partition} has MaxTime {_words(longest)}",
+                f"pool {name}: time_limit is {_words(requested)}, partition {partition} has MaxTime {_words(longest)}",
                 "its jobs would wait for ever (PartitionTimeLimit), or be refused",
                 f'time_limit: "{int(longest // 60)}" or less',
             )
@@ -33,7 +33,7 @@ def check(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
                 chained + "; much of the time goes into starting",
                 "a longer time_limit for the pool",
             )
-        elif asked is None and longest is not None and limit < longest:
+        elif requested is None and longest is not None and limit < longest:
             yield note(
                 f"pool {name}: jobs get the partition's DefaultTime of {_words(limit)}; {_words(longest)} is allowed",
                 chained,

@@ -275,8 +275,8 @@ def _on_chief(distributed: core.DistributedContext, call: Callable[[], T]) -> T:
         ok, result = distributed.broadcast(None)
         if not ok:
             raise RuntimeError(f"the chief failed: {result}")
-        found: T = result
-        return found
+        value: T = result
+        return value
     try:
         mine = call()
     except Exception as error:
@@ -293,13 +293,13 @@ def _trial(session: Session, chosen: Dict[str, Any], config: Config) -> ClusterI
     if config.external_trial_id is not None and config.external_experiment_id is None:
         raise ValueError("an external_trial_id needs the external_experiment_id that it belongs to")
     if config.external_experiment_id is None:
-        made = session.post("/api/v1/experiments", body)["experiment"]
+        answer = session.post("/api/v1/experiments", body)["experiment"]
     else:
         from urllib.parse import quote
 
         path = f"/api/v1/experiments/by-external-id/{quote(config.external_experiment_id, safe='')}"
-        made = session.put(path, body)["experiment"]
-    experiment = made["id"]
+        answer = session.put(path, body)["experiment"]
+    experiment = answer["id"]
     new = {"experimentId": experiment, "hparams": config.hparams or {}, "unmanaged": True}
     if config.external_trial_id is None:
         trial = session.post("/api/v1/trials", new)["trial"]
@@ -328,5 +328,5 @@ def _trial(session: Session, chosen: Dict[str, Any], config: Config) -> ClusterI
         ),
         rendezvous_info=RendezvousInfo(["127.0.0.1"], 0, [0]),
     )
-    info._experiment_uuid = made.get("jobId") or ""
+    info._experiment_uuid = answer.get("jobId") or ""
     return info
