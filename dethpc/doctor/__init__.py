@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from types import ModuleType
 
-from dethpc.doctor.checks import FIRST, OF_MACHINES, OF_SLURM
+from dethpc.doctor.checks import FIRST, OF_MACHINES, OF_SLURM, Check, SlurmCheck
 from dethpc.doctor.facts import Facts
 from dethpc.doctor.finding import Finding, Level
 
@@ -17,15 +16,14 @@ __all__ = ["Finding", "Level", "examine"]
 
 
 def examine(facts: Facts) -> Iterator[Finding]:
-    """What every check says, in their order."""
-    yield from _named(FIRST, FIRST.check(facts))
+    """The findings of every check, in their order."""
+    yield from _named(FIRST, FIRST(facts))
     if facts.slurm is not None and not facts.slurm.problem:
-        for check in OF_SLURM:
-            yield from _named(check, check.check(facts, facts.slurm))
+        for of_slurm in OF_SLURM:
+            yield from _named(of_slurm, of_slurm(facts, facts.slurm))
     for check in OF_MACHINES:
-        yield from _named(check, check.check(facts))
+        yield from _named(check, check(facts))
 
 
-def _named(check: ModuleType, findings: Iterator[Finding]) -> Iterator[Finding]:
-    name = check.__name__.rpartition(".")[2]
-    return (dataclasses.replace(finding, check=name) for finding in findings)
+def _named(check: Check | SlurmCheck, findings: Iterator[Finding]) -> Iterator[Finding]:
+    return (dataclasses.replace(finding, check=check.__name__) for finding in findings)

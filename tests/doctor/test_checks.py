@@ -93,7 +93,7 @@ def of(found: Facts, check: str) -> list[Finding]:
 def test_a_healthy_site_has_neither_errors_nor_warnings() -> None:
     findings = list(examine(facts()))
     assert [f for f in findings if f.level in (Level.ERROR, Level.WARNING)] == []
-    names = [module.__name__.rpartition(".")[2] for module in (checks.FIRST, *checks.OF_SLURM, *checks.OF_MACHINES)]
+    names = [check.__name__ for check in (checks.FIRST, *checks.OF_SLURM, *checks.OF_MACHINES)]
     assert list(dict.fromkeys(f.check for f in findings)) == names
     assert all(f.found and "None" not in f.found for f in findings)
 
@@ -355,7 +355,7 @@ def test_of_a_pool_without_a_partition_nothing_else_is_said() -> None:
 
 def test_without_slurm_only_this_machine_is_judged() -> None:
     found = list(examine(Facts(SiteConfig(), HEALTHY_LOGIN)))
-    assert {f.check for f in found}.isdisjoint(module.__name__.rpartition(".")[2] for module in checks.OF_SLURM)
+    assert {f.check for f in found}.isdisjoint(check.__name__ for check in checks.OF_SLURM)
     assert all(f.level is Level.OK for f in found)
 
 
@@ -429,11 +429,11 @@ def test_sqlite_on_a_network_file_system_is_said(path: str, kind: str, doubtful:
     assert sqlite_warning(kind, path, "postgresql://db/x") is None
 
 
-def test_the_page_has_every_check_with_what_its_file_says() -> None:
+def test_the_page_has_every_check_with_its_docstring() -> None:
     page = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", page, re.MULTILINE))
-    modules = (checks.FIRST, *checks.OF_SLURM, *checks.OF_MACHINES)
-    assert rows == {m.__name__.rpartition(".")[2]: (m.__doc__ or "").strip() for m in modules}
+    every = (checks.FIRST, *checks.OF_SLURM, *checks.OF_MACHINES)
+    assert rows == {check.__name__: (check.__doc__ or "").strip() for check in every}
 
 
 def test_of_the_jobs_that_wait_the_least_priority_counts_but_not_of_those_that_are_held_or_step_back() -> None:
@@ -475,9 +475,9 @@ def test_a_line_beside_the_release_is_not_slurms(output: str, line: str) -> None
     ],
 )
 def test_who_can_connect_to_the_master_is_told(addresses: tuple[str, ...], level: Level, words: str) -> None:
-    found = list(checks.listening.check(facts(answering=Answering("login1", 80, addresses))))
+    found = list(checks.login.listening(facts(answering=Answering("login1", 80, addresses))))
     assert found[0].level is level and words in found[0].found
-    assert list(checks.listening.check(facts(answering=None))) == [], "no master runs here"
+    assert list(checks.login.listening(facts(answering=None))) == [], "no master runs here"
 
 
 def test_the_addresses_of_this_machine_are_read_from_the_kernel() -> None:

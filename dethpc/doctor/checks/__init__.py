@@ -1,79 +1,52 @@
-"""One file per check: a pure judgement over the facts. The order here is that of a report."""
+"""Checks of a site, grouped by subject: each is a pure function of the facts, named as the report names it."""
 
 from __future__ import annotations
 
-from types import ModuleType
+from collections.abc import Callable, Iterator
 
-from dethpc.doctor.checks import (
-    access,
-    accounting,
-    banners,
-    clock,
-    containers,
-    database,
-    disk,
-    gres,
-    job_limits,
-    job_memory,
-    kill_wait,
-    listening,
-    login_node,
-    munge,
-    order,
-    packages,
-    pools,
-    preemption,
-    prologue,
-    python,
-    quota,
-    rate_limit,
-    reach,
-    requeue,
-    shape,
-    shared_fs,
-    signals,
-    slurm,
-    storage,
-    time_limits,
-    timeouts,
-    umask,
-)
+from dethpc.doctor.checks import files, login, nodes, pools, scheduling, slurm
+from dethpc.doctor.facts import Facts, Slurm
+from dethpc.doctor.finding import Finding
 
-FIRST = slurm
-OF_SLURM: tuple[ModuleType, ...] = (
-    banners,
-    pools,
-    access,
-    shape,
-    gres,
-    time_limits,
-    preemption,
-    signals,
-    kill_wait,
-    requeue,
-    order,
-    job_limits,
-    job_memory,
-    timeouts,
-    accounting,
-    rate_limit,
-    shared_fs,
-)
-"""Asked when Slurm answers; they are handed what it said."""
+Check = Callable[[Facts], Iterator[Finding]]
+SlurmCheck = Callable[[Facts, Slurm], Iterator[Finding]]
 
-OF_MACHINES: tuple[ModuleType, ...] = (
-    munge,
-    storage,
-    database,
-    clock,
-    listening,
-    reach,
-    prologue,
-    python,
-    containers,
-    packages,
-    login_node,
-    disk,
-    quota,
-    umask,
+FIRST: Check = slurm.slurm
+OF_SLURM: tuple[SlurmCheck, ...] = (
+    slurm.banners,
+    pools.pools,
+    pools.access,
+    pools.shape,
+    pools.gres,
+    pools.time_limits,
+    scheduling.preemption,
+    scheduling.signals,
+    scheduling.kill_wait,
+    scheduling.requeue,
+    scheduling.order,
+    slurm.job_limits,
+    slurm.job_memory,
+    slurm.timeouts,
+    slurm.accounting,
+    slurm.rate_limit,
+    nodes.shared_fs,
 )
+"""Checks that need Slurm's answers, in the order of a report."""
+
+OF_MACHINES: tuple[Check, ...] = (
+    login.munge,
+    files.storage,
+    files.database,
+    nodes.clock,
+    login.listening,
+    nodes.reach,
+    nodes.prologue,
+    nodes.python,
+    nodes.containers,
+    login.packages,
+    login.login_node,
+    files.disk,
+    files.quota,
+    files.umask,
+)
+"""Checks of login and compute nodes, in the order of a report."""
