@@ -14,7 +14,7 @@ GIB = 1 << 30
 
 
 def storage(facts: Facts) -> Iterator[Finding]:
-    """Checkpoints can be written where the site configuration puts them."""
+    """Whether checkpoints can be written where the site configuration puts them."""
     login = facts.login
     if not login.storage:
         yield ok("checkpoints go to DETHPC_HOME, unless an experiment says otherwise")
@@ -38,7 +38,7 @@ def storage(facts: Facts) -> Iterator[Finding]:
 
 
 def database(facts: Facts) -> Iterator[Finding]:
-    """Whether SQLite is safe where DETHPC_HOME lies."""
+    """Whether SQLite's file locks work where DETHPC_HOME lies."""
     if facts.site.database is not None and not facts.site.database.startswith("sqlite"):
         yield ok("the database is a server's")
         return
@@ -74,7 +74,7 @@ def database(facts: Facts) -> Iterator[Finding]:
 
 
 def disk(facts: Facts) -> Iterator[Finding]:
-    """Space and files left where DETHPC_HOME lies, and where nodes unpack."""
+    """Free space and inodes where DETHPC_HOME lies, and where nodes unpack."""
     login = facts.login
     change = "make room, delete checkpoints (det checkpoint), or name other checkpoint_storage"
     if login.free_bytes is not None:
@@ -114,7 +114,7 @@ def quota(facts: Facts) -> Iterator[Finding]:
 
 
 def umask(facts: Facts) -> Iterator[Finding]:
-    """Who else can read what belongs to the user."""
+    """Whether other users can read the user's files."""
     login = facts.login
     clean = True
     if login.token_mode is not None and login.token_mode & 0o077:

@@ -16,7 +16,7 @@ LEAST_MEMORY = 512 << 20
 
 
 def munge(facts: Facts) -> Iterator[Finding]:
-    """Whether munge works here, by which Slurm knows the user."""
+    """Whether munge, by which Slurm authenticates the user, works here."""
     if facts.login.munge is None:
         return
     if facts.login.munge:
@@ -26,7 +26,7 @@ def munge(facts: Facts) -> Iterator[Finding]:
 
 
 def listening(facts: Facts) -> Iterator[Finding]:
-    """At which addresses of this machine your master answers, if it runs here, and who can connect there."""
+    """The addresses at which the master on this machine answers, and who can connect there."""
     where = facts.answering
     if where is None:
         return
@@ -54,7 +54,7 @@ def listening(facts: Facts) -> Iterator[Finding]:
 
 
 def packages(facts: Facts) -> Iterator[Finding]:
-    """Packages that get into each other's way."""
+    """Whether another package owns the name ``determined``."""
     packages = facts.login.packages
     if "determined" in packages:
         yield error(
@@ -67,7 +67,7 @@ def packages(facts: Facts) -> Iterator[Finding]:
 
 
 def login_node(facts: Facts) -> Iterator[Finding]:
-    """Whether this machine lets a master live."""
+    """Whether this machine ends long-running processes such as a master."""
     login = facts.login
     lives = True
     dethpc = "det starts another when it is needed; nothing is lost meanwhile"

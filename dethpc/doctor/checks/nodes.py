@@ -13,7 +13,7 @@ OLDEST_PYTHON = (3, 9)
 
 
 def shared_fs(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
-    """Compute nodes see DETHPC_HOME and write there."""
+    """Whether compute nodes see DETHPC_HOME and can write there."""
     if facts.nodes is None:
         yield note(
             f"not looked at from a compute node: {facts.login.home}, Python, locks, clocks, the way to the master",
@@ -87,7 +87,7 @@ def reach(facts: Facts) -> Iterator[Finding]:
 
 
 def prologue(facts: Facts) -> Iterator[Finding]:
-    """The shell lines that a pool's jobs begin with."""
+    """Whether the shell lines that a pool's jobs begin with succeed."""
     for node in facts.nodes or ():
         pool = facts.pools.get(node.pool)
         if node.problem or pool is None:
@@ -105,7 +105,7 @@ def prologue(facts: Facts) -> Iterator[Finding]:
 
 
 def python(facts: Facts) -> Iterator[Finding]:
-    """The Pythons of login and compute nodes."""
+    """The Python versions of login and compute nodes."""
     yield ok(f"Python {facts.login.python[0]}.{facts.login.python[1]} here")
     for node in facts.nodes or ():
         pool = facts.pools.get(node.pool)
@@ -130,7 +130,7 @@ def python(facts: Facts) -> Iterator[Finding]:
 
 
 def containers(facts: Facts) -> Iterator[Finding]:
-    """The containers that a pool offers start on its nodes."""
+    """Whether the containers that a pool offers start on its nodes."""
     for node in facts.nodes or ():
         if node.problem or node.pool not in facts.pools:
             continue

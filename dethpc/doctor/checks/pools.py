@@ -15,7 +15,7 @@ SHORT_TIME_LIMIT = 600
 
 
 def pools(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
-    """Each pool's partition is there, is up, and has nodes of the kind asked for."""
+    """Whether each pool's partition exists, is up, and has nodes of the requested kind."""
     for name, pool in facts.pools.items():
         partition = pool.partition or name
         if partition not in slurm.partitions:
@@ -69,7 +69,7 @@ def _lacking_nodes(facts: Facts, slurm: Slurm, name: str) -> str:
 
 
 def access(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
-    """Each pool's account, QOS and reservation are there, and the user's."""
+    """Whether each pool's account, QOS and reservation exist and are the user's."""
     refused = False
     for name in facts.pools:
         for problem in _access_problems(facts, slurm, name):
@@ -116,7 +116,7 @@ def _listed(value: str, names: str, *, everybody: bool = True) -> bool:
 
 
 def shape(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
-    """What a pool asks of a node against what its nodes have."""
+    """Whether some node is large enough for the slots, cores and memory that a pool requests of a node."""
     for name, pool in facts.pools.items():
         members = facts.members(name)
         if not members:
@@ -145,7 +145,7 @@ def _fits(row: NodeRow, pool: PoolConfig, gpus: int, cores: int, memory: int) ->
 
 
 def gres(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
-    """How Slurm gives GPUs to jobs, and whether it keeps jobs off each other's."""
+    """Whether Slurm allocates GPUs to jobs, and whether it keeps jobs off each other's."""
     has_gpus = any(row.gpus for row in slurm.nodes)
     whole = [name for name, pool in facts.pools.items() if pool.whole_nodes]
     if has_gpus:

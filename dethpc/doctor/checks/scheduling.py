@@ -19,7 +19,7 @@ SHORT_KILL_WAIT = 10
 
 
 def order(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
-    """Whether nice can put your waiting jobs in order, which needs priorities of 16 or more."""
+    """Whether nice can order the user's pending jobs, which needs priorities of 16 or more."""
     kind, weights = slurm.word("PriorityType"), slurm.weights
     if kind == "basic":
         yield ok("PriorityType=priority/basic: nice orders waiting jobs")
@@ -56,7 +56,7 @@ def order(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
 
 
 def preemption(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
-    """Who may take nodes away from a job, and how much time it has then."""
+    """Whether jobs can be preempted, and how much time they get for a checkpoint."""
     kind = slurm.word("PreemptType")
     if kind in ("", "none"):
         yield ok("no preemption")
@@ -112,7 +112,7 @@ def _seconds(text: str) -> int:
 
 
 def signals(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
-    """How Slurm finds a job's processes, to signal them and to end them."""
+    """How Slurm finds a job's processes in order to signal and end them."""
     kind = slurm.word("ProctrackType")
     if kind == "cgroup":
         yield ok(
@@ -138,7 +138,7 @@ def signals(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
 
 
 def kill_wait(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
-    """The time between TERM and KILL."""
+    """The seconds between TERM and KILL."""
     wait = slurm.number("KillWait")
     if wait is not None and wait < SHORT_KILL_WAIT:
         yield warning(

@@ -15,7 +15,7 @@ DEFAULT_WINDOW = 16  # what a pool keeps pending at least where its window is no
 
 
 def slurm(facts: Facts) -> Iterator[Finding]:
-    """Slurm answers, and its release is one that dethpc knows."""
+    """Whether Slurm answers, and whether its release is one that dethpc supports."""
     if facts.slurm is None:
         yield ok("jobs run on this machine; there is no Slurm")
         return
@@ -38,7 +38,7 @@ def slurm(facts: Facts) -> Iterator[Finding]:
 
 
 def banners(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
-    """Whether Slurm's commands print lines that are not Slurm's, as a site's scripts round them do."""
+    """Whether Slurm's commands print lines that are not Slurm's, as a site's wrapper scripts do."""
     if not slurm.banners:
         yield ok("Slurm's commands print nothing but Slurm's own lines")
         return
@@ -64,7 +64,7 @@ def timeouts(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
 
 
 def rate_limit(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
-    """Whether Slurm limits how often a user may ask it."""
+    """Whether Slurm limits the rate of a user's requests."""
     parameters = dict(word.partition("=")[::2] for word in slurm.config.get("SlurmctldParameters", "").split(","))
     limits = facts.site.limits
     polling = f"one squeue in {limits.fastest_poll:g} to {limits.slowest_poll:g} s, whatever the number of trials"
@@ -86,7 +86,7 @@ def rate_limit(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
 
 
 def job_limits(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
-    """How many jobs Slurm holds, for everybody and for the user."""
+    """How many jobs Slurm holds for all users, and for this user."""
     most, array = slurm.number("MaxJobCount"), slurm.number("MaxArraySize")
     if most is not None and most < FEW_JOBS:
         yield warning(
@@ -111,7 +111,7 @@ def job_limits(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
 
 
 def job_memory(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
-    """How long Slurm remembers a job that has ended: how a job ended is read there."""
+    """How long Slurm remembers a job that has ended, from which its exit state is read."""
     age, poll = slurm.number("MinJobAge"), facts.site.limits.slowest_poll
     if age is None or age == 0 or age >= 2 * poll:
         yield ok(f"MinJobAge {age or 'without end'}{' s' if age else ''}")
@@ -128,7 +128,7 @@ def job_memory(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
 
 
 def accounting(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
-    """Whether Slurm keeps accounts, which say how a job ended long after."""
+    """Whether Slurm keeps accounts, from which the end of old jobs is read."""
     if slurm.keeps_accounts and slurm.has_sacct:
         yield ok("slurmdbd keeps accounts")
     else:
