@@ -59,7 +59,11 @@ def _named(name: str, ids_of: str) -> int:
     if click.get_current_context().resilient_parsing:  # TAB is pressed further on: no master is started for that
         raise click.BadParameter(name)
     session = connect()
-    containing = experiments.listing(session, name=name, newest_first=True)["experiments"] if name.strip() else []
+    containing = (
+        experiments.listing(session, experiments.Filter(name=name), newest_first=True)["experiments"]
+        if name.strip()
+        else []
+    )
     ids = sorted(int(e["id"]) for e in containing if e.get("name") == name)
     if not ids:
         meant = _meant(
@@ -171,20 +175,12 @@ def listing(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of every command that prints a table; the command takes them as ``layout``."""
 
     @functools.wraps(command)
-    def packed(
-        *args: Any,
-        wide: bool = False,
-        columns: list[str] = [],  # noqa: B006 - it is only read
-        sort: str = "",
-        as_csv: bool = False,
-        as_json: bool = False,
-        watch: Optional[float] = None,
-        **rest: Any,
-    ) -> Any:
-        layout = tables.Layout(wide, columns, sort, as_csv, as_json)
+    def packed(*args: Any, watch: Optional[float] = None, **options: Any) -> Any:
+        rest = {name: value for name, value in options.items() if name not in tables.Layout._fields}
+        layout = tables.Layout(**{name: value for name, value in options.items() if name not in rest})
         if watch is None:
             return command(*args, layout=layout, **rest)
-        if as_csv or as_json:
+        if layout.as_csv or layout.as_json:
             raise click.UsageError("--watch draws on a terminal; leave out --csv and --json")
         from dethpc.cli import watching
 

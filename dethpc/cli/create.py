@@ -419,7 +419,7 @@ def _progress(text: str, *, shown: bool) -> Iterator[Optional[Callable[[int, int
 
 
 def follow_first_trial(experiment_id: int) -> None:
-    from dethpc.cli.logs import first_trial, show
+    from dethpc.cli.logs import Options, first_trial, show
 
     try:
         trial = first_trial(connect(), experiment_id, wait=True)
@@ -432,4 +432,4 @@ def follow_first_trial(experiment_id: int) -> None:
         raise errors.NotFound(
             f"experiment {experiment_id} ended without a trial; see det experiment describe {experiment_id}"
         )
-    show(trial, follow=True)
+    show(trial, Options(follow=True))

@@ -48,7 +48,8 @@ def doctor(
     from dethpc.client import home
     from dethpc.config.site import find_site, load_site
     from dethpc.doctor import Level, examine
-    from dethpc.doctor.read import CheckNodes, read
+    from dethpc.doctor.read import read
+    from dethpc.doctor.read_nodes import CheckNodes
 
     if pools and not check_nodes:
         raise click.UsageError("--pool only works with --check-nodes.")

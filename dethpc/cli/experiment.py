@@ -78,11 +78,13 @@ def list_experiments(
 
     page = experiments.listing(
         connect(),
-        archived=None if everybody or show_archived else False,
-        mine=not everybody,
-        states=states,
-        name=name,
-        labels=labels,
+        experiments.Filter(
+            archived=None if everybody or show_archived else False,
+            mine=not everybody,
+            states=states,
+            name=name,
+            labels=labels,
+        ),
         newest_first=True,
         limit=0 if pages == "all" else limit,
         offset=offset,

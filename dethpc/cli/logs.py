@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Optional
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 import click
 
@@ -15,7 +16,7 @@ from dethpc.cli.arguments import ID, TRIALS
 from dethpc.cli.connect import connect, reconnect
 
 if TYPE_CHECKING:
-    from dethpc.client.logs import Tail
+    from dethpc.client.logs import Filter, Tail
 
 _LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 
@@ -96,6 +97,35 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+class Options(NamedTuple):
+    """The options of a command that prints a log. ``which``: the fields of a ``logs.Filter``, without the level."""
+
+    follow: bool = False
+    head: Optional[int] = None
+    tail: Optional[int] = None
+    as_json: bool = False
+    utc: bool = False
+    raw: bool = False
+    level: Optional[str] = None
+    which: Mapping[str, Any] = MappingProxyType({})
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Options:
+        """From the parameters of a click command."""
+        own = {name: value for name, value in given.items() if name in cls._fields}
+        return cls(**own, which={name: value for name, value in given.items() if name not in own})
+
+    @property
+    def all_states(self) -> bool:
+        """Whether every state of a progress bar is printed, not only its last."""
+        return self.raw or self.as_json
+
+    def filter(self) -> Filter:
+        from dethpc.client import logs
+
+        return logs.Filter(level=logs.level_of(self.level), **self.which)
+
+
 @click.command("logs")
 @ID
 @click.option(
@@ -106,36 +136,37 @@ def experiment_logs(experiment_id: int, every: bool, **options: Any) -> None:
     """Show the log of an experiment's first trial, or of all, as --search does. Other trials: det trial logs."""
     session = connect()
     if every or options["search"]:
-        _show_all(session, experiment_id, **options)
+        _show_all(session, experiment_id, Options.of(options))
         return
     trial = first_trial(session, experiment_id, wait=options["follow"])
     if trial is None:
         raise errors.NotFound(f"experiment {experiment_id} has no trial yet; wait for it with -f")
-    show(trial, session=session, **options)
+    show(trial, Options.of(options), session=session)
 
 
 @click.command("logs")
 @TRIALS
 @_options
-def trial_logs(ids: list[int], **options: Any) -> None:
+def trial_logs(ids: list[int], **given: Any) -> None:
     """Show the log of a trial, or the logs of several in order of time, each line with its trial."""
     from dethpc.client import logs, trials
 
+    options = Options.of(given)
     if len(ids) == 1:
-        show(ids[0], **options)
+        show(ids[0], options)
         return
 
     def which(session: Any) -> tuple[dict[int, bool], bool]:
         return {number: trials.get(session, number)["state"] in logs.ENDED for number in ids}, True
 
     again = f"the trials continue. To watch again: det trial logs -f {','.join(map(str, ids))}"
-    _show_together(connect(), which, again, **options)
-    if options["follow"]:
+    _show_together(connect(), which, again, options)
+    if options.follow:
         session = connect()
         _exit_like([(f"trial {number}", trials.get(session, number)) for number in ids])
 
 
-def _show_all(session: Any, experiment_id: int, **options: Any) -> None:
+def _show_all(session: Any, experiment_id: int, options: Options) -> None:
     from dethpc.client import experiments, logs
 
     def which(session: Any) -> tuple[dict[int, bool], bool]:
@@ -143,8 +174,8 @@ def _show_all(session: Any, experiment_id: int, **options: Any) -> None:
         return {int(t["id"]): t["state"] in logs.ENDED for t in experiments.trials(session, experiment_id)}, over
 
     again = f"the experiment continues. To watch again: det experiment logs --all -f {experiment_id}"
-    _show_together(session, which, again, **options)
-    if options["follow"]:
+    _show_together(session, which, again, options)
+    if options.follow:
         experiment = experiments.get(connect(), experiment_id)["experiment"]
         _exit_like([(f"experiment {experiment_id}", experiment)])
 
@@ -166,37 +197,24 @@ def first_trial(session: Any, experiment_id: int, *, wait: bool) -> Optional[int
         time.sleep(0.5)
 
 
-def show(
-    trial: int,
-    *,
-    session: Any = None,
-    follow: bool = False,
-    head: Optional[int] = None,
-    tail: Optional[int] = None,
-    as_json: bool = False,
-    utc: bool = False,
-    raw: bool = False,
-    level: Optional[str] = None,
-    **which: Any,
-) -> None:
+def show(trial: int, options: Options, *, session: Any = None) -> None:
     """Print a trial's log. Interrupting only stops the watching. Followed to the trial's end, its state is the exit code:
     0 completed, 1 error, 3 canceled, as for ``wait``."""
     from dethpc.client import logs
 
-    last = _last(follow, head, tail, raw or as_json)
-    lines_wanted = logs.Filter(level=logs.level_of(level), **which)
+    last, which = _last(options), options.filter()
     session = session or connect()
     lines: Iterator[dict[str, Any]]
-    if follow:
-        lines = logs.follow(reconnect(session), trial, lines_wanted, tail=last)
+    if options.follow:
+        lines = logs.follow(reconnect(session), trial, which, tail=last)
     else:
         lines = _shown(
-            lambda count: logs.read(session, trial, lines_wanted, head=head, tail=count), last, raw or as_json
+            lambda count: logs.read(session, trial, which, head=options.head, tail=count), last, options.all_states
         )
     again = f"the trial continues. To watch again: det trial logs -f {trial}"
-    if _printed(lines, follow, again, as_json=as_json, utc=utc, raw=raw) == 0:
+    if _printed(lines, options, again) == 0:
         _say_why(session, trial)
-    if follow:
+    if options.follow:
         from dethpc.client import trials
 
         _exit_like([(f"trial {trial}", trials.get(reconnect(session)(), trial))])
@@ -206,44 +224,38 @@ def _show_together(
     session: Any,
     trials: Callable[[Any], tuple[dict[int, bool], bool]],
     again: str,
-    *,
-    follow: bool = False,
-    head: Optional[int] = None,
-    tail: Optional[int] = None,
-    as_json: bool = False,
-    utc: bool = False,
-    raw: bool = False,
-    level: Optional[str] = None,
-    **which: Any,
+    options: Options,
 ) -> None:
-    """Print the lines of several trials, each with its trial. ``again``: what an interrupted one is told."""
+    """Print the lines of several trials, each with its trial. ``again``: the hint that is printed after an interrupt."""
     from dethpc.client import logs
 
-    last = _last(follow, head, tail, raw or as_json)
-    chosen = logs.Filter(level=logs.level_of(level), **which)
-    if follow:
-        lines = logs.follow_together(reconnect(session), trials, chosen, tail=last)
+    last, which = _last(options), options.filter()
+    if options.follow:
+        lines = logs.follow_together(reconnect(session), trials, which, tail=last)
     else:
         endings = trials(session)[0]
         lines = _shown(
-            lambda count: logs.together(session, endings, chosen, head=head, tail=count), last, raw or as_json
+            lambda count: logs.together(session, endings, which, head=options.head, tail=count),
+            last,
+            options.all_states,
         )
-    if _printed(lines, follow, again, as_json=as_json, utc=utc, raw=raw, named=True) == 0:
+    if _printed(lines, options, again, named=True) == 0:
         output.say("No such lines in any of the trials")
 
 
 _READ_FOR_ONE = 20  # lines for one of the last that are shown, where most may be states of a progress bar
 
 
-def _last(follow: bool, head: Optional[int], tail: Optional[int], every: bool) -> Optional[Tail]:
-    """What --tail asks for; of a progress bar's states the last one counts, unless it is to be ``every`` one."""
+def _last(options: Options) -> Optional[Tail]:
+    """The lines that --tail requests. Only the last state of a progress bar counts, unless all are shown."""
     from dethpc.client.logs import Tail
 
-    if head is not None and (follow or tail is not None):
+    tail = options.tail
+    if options.head is not None and (options.follow or tail is not None):
         raise click.UsageError("--head shows the beginning of a log: leave out --follow and --tail.")
     if tail is None:
         return None
-    if every:
+    if options.all_states:
         return Tail(tail, lambda lines: lines[-tail:])
     return Tail(tail * _READ_FOR_ONE, lambda lines: list(_without_steps(iter(lines)))[-tail:])
 
@@ -293,42 +305,34 @@ def _replaces(before: dict[str, Any], line: dict[str, Any]) -> bool:
     return same and _is_bar(before) and _is_bar(line)
 
 
-def _printed(lines: Iterable[dict[str, Any]], follow: bool, again: str, **how: Any) -> int:
-    """How many there were. Interrupting only stops the watching: ``again`` says what goes on, and how to look on."""
+def _printed(lines: Iterable[dict[str, Any]], options: Options, again: str, *, named: bool = False) -> int:
+    """Print the lines; returns their number. An interrupt only stops following: ``again`` says how to resume."""
     count = 0
     before: Optional[dict[str, Any]] = None
     try:
         for line in lines:
             count += 1
-            _print(line, live=follow, in_place=before is not None and _replaces(before, line), **how)
-            before = line if follow else None
+            _print(line, options, named=named, in_place=before is not None and _replaces(before, line))
+            before = line if options.follow else None
     except KeyboardInterrupt:
-        if not follow:
+        if not options.follow:
             raise
         output.say(f"\nStopped watching; {again}")
         raise click.exceptions.Exit(130) from None
     return count
 
 
-def _print(
-    line: dict[str, Any],
-    *,
-    as_json: bool,
-    utc: bool,
-    raw: bool,
-    named: bool = False,
-    live: bool = False,
-    in_place: bool = False,
-) -> None:
-    """``named``: with the trial that it is of. ``live``: a progress bar moves on a terminal, drawn ``in_place`` of its state
-    before."""
-    if as_json:
+def _print(line: dict[str, Any], options: Options, *, named: bool, in_place: bool) -> None:
+    """``named``: with its trial. Followed on a terminal, a progress bar is drawn ``in_place`` of its previous state."""
+    if options.as_json:
         import json
 
         output.echo(json.dumps(line, ensure_ascii=False))
-    elif sys.stdout.isatty() and not raw and "log" in line:
-        text = for_people(line, utc=utc, named=named)
-        output.show_line(text, _STYLES.get(_level(line), {}), one_row=live and _is_bar(line), in_place=in_place)
+    elif sys.stdout.isatty() and not options.raw and "log" in line:
+        text = for_people(line, utc=options.utc, named=named)
+        output.show_line(
+            text, _STYLES.get(_level(line), {}), one_row=options.follow and _is_bar(line), in_place=in_place
+        )
     else:
         message = (f"trial {line['trialId']} | " if named else "") + str(line.get("message", ""))
         output.echo(message, nl=not message.endswith("\n"))

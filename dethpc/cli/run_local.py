@@ -180,5 +180,5 @@ def _stop_unless_needed(root: Path) -> None:
         session = Session(held["url"], token(held["url"]))
         live = ["STATE_ACTIVE", "STATE_RUNNING", "STATE_QUEUED", "STATE_STARTING", "STATE_PULLING"]
         live += ["STATE_STOPPING_CANCELED", "STATE_STOPPING_COMPLETED", "STATE_STOPPING_ERROR", "STATE_STOPPING_KILLED"]
-        if not experiments.listing(session, states=live, limit=1)["experiments"]:
+        if not experiments.listing(session, experiments.Filter(states=live), limit=1)["experiments"]:
             master_process.stop(root)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from binascii import a2b_base64, b2a_base64
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from dethpc.client.session import Session
 from dethpc.client.transport import OnSent
@@ -116,37 +116,45 @@ def goodput(session: Session, experiment: int, *, trials: bool = True) -> Json:
     return answer
 
 
+class Filter(NamedTuple):
+    """Which experiments a list has. ``archived`` None: both; ``mine``: only those of the master's owner; ``name``: a part of the
+    name, in any case; ``labels``: experiments with all of them; ``ids``: only these, all if empty."""
+
+    archived: Optional[bool] = None
+    mine: bool = False
+    states: Sequence[str] = ()
+    name: Optional[str] = None
+    labels: Sequence[str] = ()
+    ids: Sequence[int] = ()
+
+
+_ALL = Filter()
+
+
 def listing(
     session: Session,
+    which: Filter = _ALL,
     *,
-    archived: Optional[bool] = None,
-    mine: bool = False,
-    states: Sequence[str] = (),
-    name: Optional[str] = None,
-    labels: Sequence[str] = (),
-    ids: Sequence[int] = (),
     sort_by: str = "SORT_BY_ID",
     newest_first: bool = False,
     offset: int = 0,
     limit: int = 0,
 ) -> Json:
-    """One page: {"experiments": [...], "pagination": {...}}. ``archived`` None: both; ``limit`` 0: all; ``mine``: those
-    of whose master it is alone; ``name``: part of the name, in any case; ``labels``: it has all of them; ``ids``: these alone,
-    all where it is empty."""
+    """One page: {"experiments": [...], "pagination": {...}}. ``limit`` 0: all."""
     params: Json = {"offset": offset, "limit": limit or -1, "sortBy": sort_by}  # on the wire 0 means 100
     params["orderBy"] = "ORDER_BY_DESC" if newest_first else "ORDER_BY_ASC"
-    if archived is not None:
-        params["archived"] = archived
-    if mine:
+    if which.archived is not None:
+        params["archived"] = which.archived
+    if which.mine:
         params["userIds"] = [_OWNER]
-    if states:
-        params["states"] = list(states)
-    if name:
-        params["name"] = name
-    if labels:
-        params["labels"] = list(labels)
-    if ids:
-        params["experimentIdFilter.incl"] = list(ids)
+    if which.states:
+        params["states"] = list(which.states)
+    if which.name:
+        params["name"] = which.name
+    if which.labels:
+        params["labels"] = list(which.labels)
+    if which.ids:
+        params["experimentIdFilter.incl"] = list(which.ids)
     answer: Json = session.get("/api/v1/experiments", params=params)
     return answer
 

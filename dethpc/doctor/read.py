@@ -6,8 +6,8 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,22 +15,13 @@ from dethpc.config.site import SiteConfig
 from dethpc.doctor.facts import Facts, Slurm
 from dethpc.doctor.read_login import read_login
 from dethpc.doctor.read_master import read_master
-from dethpc.doctor.read_nodes import read_nodes
+from dethpc.doctor.read_nodes import CheckNodes, read_nodes
 from dethpc.doctor.read_slurm import read_slurm
 from dethpc.errors import NotFound
 from dethpc.rundir.home import Home
 from dethpc.scheduler.routes import addresses_towards
 from dethpc.scheduler.slurm.commands import SlurmCommands, is_configured
 from dethpc.storage import CheckpointStore, build
-
-
-@dataclass(frozen=True)
-class CheckNodes:
-    """Send a small job to these pools (all of them if none is named) and wait ``timeout`` seconds for them."""
-
-    pools: Sequence[str]
-    timeout: float
-    tell: Callable[[str], None]
 
 
 def read(home: Path, site: SiteConfig, nodes: CheckNodes | None) -> Facts:
@@ -48,12 +39,12 @@ def read(home: Path, site: SiteConfig, nodes: CheckNodes | None) -> Facts:
         raise NotFound(f"no pool {unknown[0]!r}; there are {', '.join(facts.pools)}")
     chosen = {name: pool for name, pool in facts.pools.items() if not nodes.pools or name in nodes.pools}
     chosen = {name: pool for name, pool in chosen.items() if pool.partition in slurm.partitions and facts.members(name)}
-    kinds = {
-        name: pool.slot_type or ("cuda" if any(row.gpus for row in facts.members(name)) else "cpu")
+    with_types = {
+        name: (pool, pool.slot_type or ("cuda" if any(row.gpus for row in facts.members(name)) else "cpu"))
         for name, pool in chosen.items()
     }
     with _somebody_listens(home, site, slurm) as master:
-        seen = read_nodes(scheduler, chosen, kinds, home, store, master, nodes.timeout, nodes.tell)
+        seen = read_nodes(scheduler, with_types, home, store, master, nodes)
     return replace(facts, nodes=seen)
 
 

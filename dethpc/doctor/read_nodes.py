@@ -32,6 +32,16 @@ LATE = 15.0  # for so long a file may be invisible here after its job's end (att
 
 
 @dataclass(frozen=True)
+class CheckNodes:
+    """Send a small job to these pools (all of them if none is named) and wait ``timeout`` seconds for them. ``tell`` gets a line
+    of progress."""
+
+    pools: Sequence[str]
+    timeout: float
+    tell: Callable[[str], None]
+
+
+@dataclass(frozen=True)
 class _Question:
     """What every probe is asked, but for the pool's Python."""
 
@@ -51,15 +61,13 @@ class _Sent:
 
 def read_nodes(
     scheduler: SlurmCommands,
-    pools: Mapping[str, PoolConfig],
-    slot_types: Mapping[str, str],
+    pools: Mapping[str, tuple[PoolConfig, str]],
     home: Path,
     store: CheckpointStore | None,
     master: tuple[str, int] | None,
-    timeout: float,
-    tell: Callable[[str], None],
+    nodes: CheckNodes,
 ) -> list[Node]:
-    """One Node for each pool. After ``timeout`` seconds the jobs left are cancelled. ``tell`` hears what is waited for."""
+    """One Node for each of ``pools``, which are given with their slot types. Jobs that have not ended in time are cancelled."""
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix="doctor-", dir=home))
@@ -68,46 +76,42 @@ def read_nodes(
     try:
         with _locked(folder / "locked"), _marked(store) as marked, _scrubbed():
             question = _Question(str(folder), marked, master)
-            return list(_ask(scheduler, pools, slot_types, question, timeout, tell))
+            return list(_ask(scheduler, pools, question, nodes))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _ask(
     scheduler: SlurmCommands,
-    pools: Mapping[str, PoolConfig],
-    slot_types: Mapping[str, str],
+    pools: Mapping[str, tuple[PoolConfig, str]],
     question: _Question,
-    timeout: float,
-    tell: Callable[[str], None],
+    nodes: CheckNodes,
 ) -> Iterator[Node]:
     waiting: list[_Sent] = []
     address = "" if question.master is None else ":".join(map(str, question.master))
     try:
-        for name, pool in pools.items():
+        for name, (pool, slot_type) in pools.items():
             try:
-                waiting.append(_submit(name, pool, slot_types[name], question))
+                waiting.append(_submit(name, pool, slot_type, question))
             except Exception as error:  # submitit's own, which carry what sbatch said
                 yield Node(name, problem=f"sbatch refuses a small job: {_last_line(error)}", refused=True)
-        yield from _watch(scheduler, waiting, timeout, address, tell)
+        yield from _watch(scheduler, waiting, address, nodes)
         records = scheduler.jobs() if waiting else {}
         for sent in waiting:
             record = records.get(sent.job.job_id)
             why = f" ({record.reason})" if record and record.reason else ""
-            yield Node(sent.pool, problem=f"its small job has not ended within {timeout:g} s{why}", late=True)
+            yield Node(sent.pool, problem=f"its small job has not ended within {nodes.timeout:g} s{why}", late=True)
     finally:  # even when the user has lost patience
         if waiting:
             scheduler.cancel([sent.job.job_id for sent in waiting])
 
 
-def _watch(
-    scheduler: SlurmCommands, waiting: list[_Sent], timeout: float, address: str, tell: Callable[[str], None]
-) -> Iterator[Node]:
+def _watch(scheduler: SlurmCommands, waiting: list[_Sent], address: str, nodes: CheckNodes) -> Iterator[Node]:
     """What ended in time; it is taken off ``waiting``."""
-    deadline, ask_at = time.monotonic() + timeout, time.monotonic()
+    deadline, ask_at = time.monotonic() + nodes.timeout, time.monotonic()
     while waiting and time.monotonic() < deadline:
         names = ", ".join(sent.pool for sent in waiting)
-        tell(f"waiting for {len(waiting)} small job{'s' if len(waiting) > 1 else ''}: {names}")
+        nodes.tell(f"waiting for {len(waiting)} small job{'s' if len(waiting) > 1 else ''}: {names}")
         for sent in [sent for sent in waiting if sent.job.paths.result_pickle.exists()]:
             waiting.remove(sent)
             yield _seen(sent, address)

@@ -375,14 +375,14 @@ def test_a_progress_bar_that_is_followed_moves_in_its_row(monkeypatch: pytest.Mo
         line("end"),
         line(keras),
     ]
-    how: dict[str, Any] = {"as_json": False, "utc": True, "raw": False}
-    assert logs._printed(iter(told), True, "", **how) == 6
+    options = logs.Options(follow=True, utc=True)
+    assert logs._printed(iter(told), options, "") == 6
     above = "\x1b[A\x1b[2K"
     rows = drawn.getvalue().splitlines()
     assert [row.startswith(above) for row in rows] == [False, True, False, True, False, False]
     assert max(len(row.removeprefix(above)) for row in rows) == 39
     drawn.truncate(0)
-    logs._printed(iter(told), True, "", **{**how, "raw": True})
+    logs._printed(iter(told), options._replace(raw=True), "")
     assert above not in drawn.getvalue() and bars[0] in drawn.getvalue()
 
 

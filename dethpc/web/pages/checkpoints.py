@@ -42,7 +42,7 @@ def listing(request: PageRequest) -> Answer:
 def _experiments(request: PageRequest, rows: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
     """Those that checkpoints are of, by id."""
     ids = sorted({row["training"]["experimentId"] for row in rows})
-    listed = experiments.listing(request.session, ids=ids)["experiments"] if ids else []
+    listed = experiments.listing(request.session, experiments.Filter(ids=ids))["experiments"] if ids else []
     return {experiment["id"]: experiment for experiment in listed}
 
 

@@ -55,10 +55,12 @@ def listing(request: PageRequest) -> Answer:
     offset = request.count("offset", 0, 10**8)
     page = experiments.listing(
         request.session,
-        archived=True if request.query.get("archived") else False,
-        states=[f"STATE_{state}" for state in request.every("state") if state in STATES],
-        name=request.query.get("name") or None,
-        labels=request.every("label"),
+        experiments.Filter(
+            archived=True if request.query.get("archived") else False,
+            states=[f"STATE_{state}" for state in request.every("state") if state in STATES],
+            name=request.query.get("name") or None,
+            labels=request.every("label"),
+        ),
         sort_by=SORTS.get(sort, "SORT_BY_ID"),
         newest_first=descending,
         offset=offset,
