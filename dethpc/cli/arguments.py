@@ -59,11 +59,8 @@ def _named(name: str, ids_of: str) -> int:
     if click.get_current_context().resilient_parsing:  # TAB is pressed further on: no master is started for that
         raise click.BadParameter(name)
     session = connect()
-    containing = (
-        experiments.listing(session, experiments.Filter(name=name), newest_first=True)["experiments"]
-        if name.strip()
-        else []
-    )
+    by_name = experiments.Filter(name=name)
+    containing = experiments.listing(session, by_name, newest_first=True)["experiments"] if name.strip() else []
     ids = sorted(int(e["id"]) for e in containing if e.get("name") == name)
     if not ids:
         meant = _meant(

@@ -160,15 +160,13 @@ def download_checkpoint(
     from dethpc.client import checkpoints
     from dethpc.experimental._download import DownloadMode, download
 
-    checkpoint = checkpoints.get(session, uuid)
-    if output.state(checkpoint.get("state")) not in ("COMPLETED", "PARTIALLY_DELETED"):
-        why = f" ({checkpoint['reason']})" if checkpoint.get("reason") else ""
-        raise errors.Refused(
-            f"checkpoint {uuid} is {output.state(checkpoint.get('state'))}{why}; it cannot be downloaded"
-        )
+    row = checkpoints.get(session, uuid)
+    if output.state(row.get("state")) not in ("COMPLETED", "PARTIALLY_DELETED"):
+        why = f" ({row['reason']})" if row.get("reason") else ""
+        raise errors.Refused(f"checkpoint {uuid} is {output.state(row.get('state'))}{why}; it cannot be downloaded")
     target = Path(output_dir or f"checkpoints/{uuid}")
     with _folder_of(uuid, target):
-        mode_used = download(session, checkpoint, target, DownloadMode(mode), globs)
+        mode_used = download(session, row, target, DownloadMode(mode), globs)
     through = " (through the master)" if mode_used is DownloadMode.MASTER else ""
     output.echo(target if quiet else f"Checkpoint {uuid} is in {target}{through}")
 

@@ -98,14 +98,11 @@ def reason(noun: Json) -> str:
 
 def warnings(trials: Sequence[Json]) -> list[str]:
     """What is amiss with what trials report, each once: ``trial 14: ...`` or ``3 trials: ...``."""
-    trials_of: dict[str, list[Any]] = {}
+    ids_of: dict[str, list[Any]] = {}
     for trial in trials:
         if trial.get("warning"):
-            trials_of.setdefault(trial["warning"], []).append(trial["id"])
-    return [
-        f"{f'trial {ids[0]}' if len(ids) == 1 else f'{len(ids)} trials'}: {warning}"
-        for warning, ids in trials_of.items()
-    ]
+            ids_of.setdefault(trial["warning"], []).append(trial["id"])
+    return [f"{f'trial {ids[0]}' if len(ids) == 1 else f'{len(ids)} trials'}: {text}" for text, ids in ids_of.items()]
 
 
 def job(run: Json) -> str:

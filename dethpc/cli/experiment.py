@@ -76,15 +76,10 @@ def list_experiments(
     """List your experiments, the newest last."""
     from dethpc.client import experiments
 
+    archived = None if everybody or show_archived else False
     page = experiments.listing(
         connect(),
-        experiments.Filter(
-            archived=None if everybody or show_archived else False,
-            mine=not everybody,
-            states=states,
-            name=name,
-            labels=labels,
-        ),
+        experiments.Filter(archived, not everybody, states, name, labels),
         newest_first=True,
         limit=0 if pages == "all" else limit,
         offset=offset,

@@ -32,23 +32,21 @@ def explain(field: Optional[str], as_json: bool) -> None:
     A name alone, such as max_trials, finds the fields that end with it; that of a search method, such as pbt, those of its section.
     """
     fields = descriptions((resources.files("dethpc.config") / "fields.md").read_text(encoding="utf-8"))
-    matches = _found(field, fields) if field else [one for one in fields.values() if "." not in one.field]
+    hits = _found(field, fields) if field else [one for one in fields.values() if "." not in one.field]
     if as_json:
         output.print_json(
             [
                 {"field": one.field, "default": one.default, "description": one.effect, "values": dict(one.values)}
-                for one in matches
+                for one in hits
             ]
         )
         return
-    for n, one in enumerate(matches if field else []):
+    for n, one in enumerate(hits if field else []):
         if n:
             output.echo()
         _print(one)
-    below = (
-        [one for one in fields.values() if one.field.startswith(f"{matches[0].field}.")] if len(matches) == 1 else []
-    )
-    if rows := below if field else matches:
+    below = [one for one in fields.values() if one.field.startswith(f"{hits[0].field}.")] if len(hits) == 1 else []
+    if rows := below if field else hits:
         if field:
             output.echo()
         width = max(len(one.field) for one in rows) + 2

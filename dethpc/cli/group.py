@@ -83,15 +83,13 @@ class LazyGroup(click.Group):
                 raise NotHere([sentence])
             import difflib
 
-            commands = self.list_commands(ctx)
+            names = self.list_commands(ctx)
             if ctx.parent is None and (nouns := self._nouns_with(ctx, name)):
                 ctx.fail(f"No such command {name!r}. Did you mean {' or '.join(nouns)}?")
             close = difflib.get_close_matches(
-                name, [*commands, *(a for a, to in self.aliases.items() if to in commands)], n=2
+                name, [*names, *(a for a, to in self.aliases.items() if to in names)], n=2
             )
-            meant = (
-                f" Did you mean {' or '.join(map(repr, close))}?" if close else f" There are: {', '.join(commands)}."
-            )
+            meant = f" Did you mean {' or '.join(map(repr, close))}?" if close else f" There are: {', '.join(names)}."
             ctx.fail(f"No such command {name!r}.{meant}")
         resolved = self.aliases.get(name, name)
         return super().resolve_command(ctx, [resolved, *args[1:]])

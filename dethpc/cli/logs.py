@@ -235,9 +235,7 @@ def _show_together(
     else:
         endings = trials(session)[0]
         lines = _shown(
-            lambda count: logs.together(session, endings, which, head=options.head, tail=count),
-            last,
-            options.all_states,
+            lambda n: logs.together(session, endings, which, head=options.head, tail=n), last, options.all_states
         )
     if _printed(lines, options, again, named=True) == 0:
         output.say("No such lines in any of the trials")

@@ -73,10 +73,8 @@ def prune(session: Session, experiments: Sequence[int]) -> None:
 
 def unknown(session: Session, uuids: Sequence[str]) -> List[str]:
     """Those that no experiment and no rendered run has, or had and deleted with all its files."""
-    unlisted: List[str] = session.post("/api/v1/garbage/unknown", json={"checkpointUuids": list(uuids)})[
-        "checkpointUuids"
-    ]
-    return unlisted
+    lost: List[str] = session.post("/api/v1/garbage/unknown", json={"checkpointUuids": list(uuids)})["checkpointUuids"]
+    return lost
 
 
 def set_metadata(session: Session, uuid: str, metadata: Json) -> None:

@@ -55,11 +55,9 @@ def create(
     if parent is not None:
         body["parentId"] = parent
     answer: Json
-    if context_digest := _known(session, files):
+    if uploaded := _known(session, files):
         with contextlib.suppress(NotFound):  # it is gone meanwhile
-            answer = session.post(
-                "/api/v1/experiments", json={**body, "contextDigest": context_digest}, timeout=_UPLOAD
-            )
+            answer = session.post("/api/v1/experiments", json={**body, "contextDigest": uploaded}, timeout=_UPLOAD)
             return answer
     answer = session.post(
         "/api/v1/experiments", json={**body, "modelDefinition": list(files)}, timeout=_UPLOAD, on_sent=on_sent
@@ -143,18 +141,11 @@ def listing(
     """One page: {"experiments": [...], "pagination": {...}}. ``limit`` 0: all."""
     params: Json = {"offset": offset, "limit": limit or -1, "sortBy": sort_by}  # on the wire 0 means 100
     params["orderBy"] = "ORDER_BY_DESC" if newest_first else "ORDER_BY_ASC"
+    chosen: Json = {"states": list(which.states), "name": which.name, "labels": list(which.labels)}
+    chosen |= {"userIds": [_OWNER] * which.mine, "experimentIdFilter.incl": list(which.ids)}
+    params.update({name: value for name, value in chosen.items() if value})
     if which.archived is not None:
         params["archived"] = which.archived
-    if which.mine:
-        params["userIds"] = [_OWNER]
-    if which.states:
-        params["states"] = list(which.states)
-    if which.name:
-        params["name"] = which.name
-    if which.labels:
-        params["labels"] = list(which.labels)
-    if which.ids:
-        params["experimentIdFilter.incl"] = list(which.ids)
     answer: Json = session.get("/api/v1/experiments", params=params)
     return answer
 

@@ -183,9 +183,8 @@ class Pages:
             if request.method == "POST":
                 asking = sure.question(page_request)
                 if asking is None:
-                    page_request, asking = sure.allowed(
-                        page_request, needed(handler, page_request.form.get("action", ""))
-                    )
+                    need = needed(handler, page_request.form.get("action", ""))
+                    page_request, asking = sure.allowed(page_request, need)
             return self._answer(asking or handler(page_request), page_request, request)
         except errors.Unauthorized:
             return self._to_login(request)
@@ -340,13 +339,8 @@ class Pages:
         """Whether this is the master of an open page, or the next one. PageRequest for without a cookie, by anybody."""
         try:
             form = dict(pairs((await self._form(request)).decode("utf-8", "replace"), 10))
-            arguments = (
-                form.get("name", ""),
-                form.get("nonce", ""),
-                request.scope["server"],
-                home(request, self._sessions),
-            )
-            return _told(await anyio.to_thread.run_sync(self._sessions.successor, *arguments))
+            args = form.get("name", ""), form.get("nonce", ""), request.scope["server"], home(request, self._sessions)
+            return _told(await anyio.to_thread.run_sync(self._sessions.successor, *args))
         except ValueError as error:
             return Response(str(error), status_code=400, headers=_HEADERS)
         except errors.Unauthorized:

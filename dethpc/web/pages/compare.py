@@ -70,10 +70,7 @@ def _there(
 
 
 def _trials(request: PageRequest, answers: Sequence[Json], shown: Json) -> None:
-    parents = {
-        number: experiments.get(request.session, number)["experiment"]
-        for number in {t["experimentId"] for t in answers}
-    }
+    parents = {n: experiments.get(request.session, n)["experiment"] for n in {t["experimentId"] for t in answers}}
     shown["columns"] = [
         {
             "id": trial["id"],

@@ -11,10 +11,8 @@ LEVELS = ("error", "warning", "note", "ok")
 
 def page(request: PageRequest) -> Answer:
     report = cluster.diagnosis(request.session)
-    findings = sorted(
-        report["findings"], key=lambda finding: LEVELS.index(finding["level"]) if finding["level"] in LEVELS else 0
-    )
-    counts = {level: sum(finding["level"] == level for finding in findings) for level in LEVELS}
+    findings = sorted(report["findings"], key=lambda row: LEVELS.index(row["level"]) if row["level"] in LEVELS else 0)
+    counts = {level: sum(row["level"] == level for row in findings) for level in LEVELS}
     return Page("doctor.html", {"found": report, "findings": findings, "counts": counts})
 
 

@@ -126,22 +126,20 @@ def goes_on(experiment: dict[str, Any]) -> bool:
 def about(request: PageRequest, tab: str = "") -> dict[str, Any]:
     """What every page of the experiment shows; ``tab``: which one this is, if its path does not say."""
     answer = experiments.get(request.session, request.number("experiment"))
-    experiment = answer["experiment"]
-    state = show.plain_state(experiment["state"])
+    row = answer["experiment"]
+    state = show.plain_state(row["state"])
     failures = (
-        experiments.trials(request.session, experiment["id"], states=["STATE_ERROR"], limit=1)
-        if state == "ERROR"
-        else ()
+        experiments.trials(request.session, row["id"], states=["STATE_ERROR"], limit=1) if state == "ERROR" else ()
     )
     return {
-        "experiment": experiment,
+        "experiment": row,
         "failed": next(iter(failures), None),
         "config": answer["config"],
         "larger_is_better": not SearcherConfig.of(answer["config"] or {}).smaller_is_better,
         "tabs": TABS,
         "tab": tab or request.parts.get("tab", "overview"),
         "ended": state in show.ENDED,
-        "goes_on": goes_on(experiment),
+        "goes_on": goes_on(row),
         "paused": state == "PAUSED",
     }
 

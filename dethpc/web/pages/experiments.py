@@ -53,14 +53,11 @@ def listing(request: PageRequest) -> Answer:
     sort, _, way = request.query.get("sort", "").partition("-")
     descending = way != "up"
     offset = request.count("offset", 0, 10**8)
+    states = [f"STATE_{state}" for state in request.every("state") if state in STATES]
+    archived, name = bool(request.query.get("archived")), request.query.get("name") or None
     page = experiments.listing(
         request.session,
-        experiments.Filter(
-            archived=True if request.query.get("archived") else False,
-            states=[f"STATE_{state}" for state in request.every("state") if state in STATES],
-            name=request.query.get("name") or None,
-            labels=request.every("label"),
-        ),
+        experiments.Filter(archived, False, states, name, request.every("label")),
         sort_by=SORTS.get(sort, "SORT_BY_ID"),
         newest_first=descending,
         offset=offset,

@@ -52,9 +52,7 @@ _BESIDE = {"ahead": "aheadOf", "behind": "behindOf"}
 def _placed(request: PageRequest, job: str) -> dict[str, str]:
     """The change that brings the job to a place of its pool's queue, counted from 1."""
     others = [
-        other["jobId"]
-        for other in jobs.listing(request.session, request.form.get("pool") or None)
-        if other["jobId"] != job
+        row["jobId"] for row in jobs.listing(request.session, request.form.get("pool") or None) if row["jobId"] != job
     ]
     place = _number(request.form.get("place", ""), "a place", 1, len(others) + 1)
     if not others:

@@ -28,9 +28,8 @@ def question(request: PageRequest) -> Page | None:
     if MANY in request.form and not some:
         return None  # nothing was chosen, and the page says so
     shown = {"action": action, "fields": request.form_pairs, "sure": SURE, "some": some}
-    return Page(
-        "sure.html", {**shown, "back": request.form.get("back") or request.path.strip("/").removesuffix("/act")}
-    )
+    back = request.form.get("back") or request.path.strip("/").removesuffix("/act")
+    return Page("sure.html", {**shown, "back": back})
 
 
 def allowed(request: PageRequest, need: May) -> tuple[PageRequest, Page | None]:
