@@ -22,7 +22,7 @@ def _inside(prefix: str) -> str:
 def _without_user(address: str, info: ValidationInfo) -> str:
     if "@" in address and info.context is not STORED:
         allowed = "an address without user and password: keys go to access_key and secret_key"
-        raise wrong(allowed, found=without_user(address))
+        raise wrong(allowed, value=without_user(address))
     return address
 
 
@@ -60,7 +60,7 @@ class SharedFS(_Common):
             base = posixpath.normpath(self.host_path)
             if posixpath.commonpath([base, posixpath.normpath(posixpath.join(base, self.storage_path))]) != base:
                 raise wrong(
-                    "a relative path, or one below host_path", field="storage_path", found=repr(self.storage_path)
+                    "a relative path, or one below host_path", field="storage_path", value=repr(self.storage_path)
                 )
         return self
 
@@ -100,8 +100,8 @@ class Azure(_Common):
     @model_validator(mode="after")
     def _one_way_in(self) -> Azure:
         if (self.connection_string is None) == (self.account_url is None):
-            found = "neither" if self.account_url is None else "both"
-            raise mistaken(f"set either connection_string or account_url, not {found}", field="connection_string")
+            which = "neither" if self.account_url is None else "both"
+            raise mistaken(f"set either connection_string or account_url, not {which}", field="connection_string")
         if self.connection_string is not None and self.credential is not None:
             raise mistaken("goes with account_url, not with connection_string", field="credential")
         return self

@@ -60,7 +60,7 @@ def _assign(source: Source, level: dict[str, Any], path: Path, value: Any, file:
         _forget(source, path[:-1], file)
         level.clear()  # a length of another unit
     below = level.get(name)
-    atomic = any(_is_hyperparameter(path, each) for each in (value, below))
+    atomic = any(_is_hyperparameter(path, item) for item in (value, below))
     atomic = atomic or (isinstance(below, dict) and _is_length(path, below))
     if isinstance(value, dict) and isinstance(below, dict) and not atomic:
         for key, inner in value.items():
@@ -119,16 +119,16 @@ def _fill(source: Source, upper: dict[str, Any], lower: Mapping[str, Any], path:
         elif here == _VARIABLES:
             upper[key] = _join_variables(mine, value)
         elif isinstance(mine, dict) and isinstance(value, Mapping):
-            if not any(_is_hyperparameter(here, each) or _is_length(here, each) for each in (mine, value)):
+            if not any(_is_hyperparameter(here, item) or _is_length(here, item) for item in (mine, value)):
                 _fill(source, mine, value, here, file)
         elif isinstance(mine, list) and isinstance(value, list):
             if here == ("labels",):
                 upper[key] = mine + [label for label in value if label not in mine]
             elif here in _JOINED:
                 name = _JOINED[here]
-                taken = [item.get(name) for item in mine if isinstance(item, dict) and item.get(name) is not None]
+                names = [item.get(name) for item in mine if isinstance(item, dict) and item.get(name) is not None]
                 upper[key] = mine + [
-                    item for item in value if not isinstance(item, dict) or item.get(name) not in taken
+                    item for item in value if not isinstance(item, dict) or item.get(name) not in names
                 ]
 
 

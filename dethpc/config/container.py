@@ -55,12 +55,12 @@ class Container(Section):
 
     def own_binds(self) -> list[Bind]:
         """``binds``, taken apart."""
-        found = []
+        binds = []
         for text in self.binds:
             source, _, rest = text.partition(":")
             target, _, mode = (rest or source).partition(":")
-            found.append(Bind(source, target, read_only=mode == "ro"))
-        return found
+            binds.append(Bind(source, target, read_only=mode == "ro"))
+        return binds
 
 
 def _as_list(value: Any) -> Any:

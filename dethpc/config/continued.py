@@ -33,8 +33,10 @@ def continued(experiment_id: int, before: ExperimentConfig, changes: str) -> Exp
     after = load(changes, file="config", defaults=stored).config
     if after.searcher.name != "single":
         raise Refused(f"override config must have single searcher type got '{after.searcher.name}' instead")
-    kept = {name: value for name, value in sources.items() if getattr(after.searcher, name) is None}
-    after = after.model_copy(update={"searcher": after.searcher.model_copy(update=kept), "internal": before.internal})
+    origins = {name: value for name, value in sources.items() if getattr(after.searcher, name) is None}
+    after = after.model_copy(
+        update={"searcher": after.searcher.model_copy(update=origins), "internal": before.internal}
+    )
     wrong = [
         source.placed(Problem(path, f"{_FIXED} {experiment_id}"))
         for path, was, now in _fixed(before, after)
@@ -50,13 +52,13 @@ def _fixed(before: ExperimentConfig, after: ExperimentConfig) -> list[tuple[tupl
     fields = [("reproducibility", "experiment_seed"), ("workspace",), ("project",)]
     fields += [("searcher", name) for name in ("metric", "smaller_is_better", *_SOURCES)]
     was, now = before.to_json(), after.to_json()
-    found = [(path, _at(was, path), _at(now, path)) for path in fields]
-    found.append((("checkpoint_storage",), _place(was), _place(now)))
+    comparisons = [(path, _at(was, path), _at(now, path)) for path in fields]
+    comparisons.append((("checkpoint_storage",), _place(was), _place(now)))
     if batch_script(after.entrypoint) or batch_script(
         before.entrypoint
     ):  # what it asks for is in the configuration already
-        found.append((("entrypoint",), before.entrypoint, after.entrypoint))
-    return found
+        comparisons.append((("entrypoint",), before.entrypoint, after.entrypoint))
+    return comparisons
 
 
 def _at(config: Mapping[str, Any], path: tuple[str, ...]) -> Any:

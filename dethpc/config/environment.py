@@ -31,7 +31,7 @@ def _cuda_for_gpu(data: Any) -> Any:
 def _variable(text: str) -> str:
     name, equals, _ = text.partition("=")
     if not equals or not name or "\0" in text or name != name.strip():
-        raise wrong("NAME=VALUE", found=show(name))  # what follows "=" may be a secret
+        raise wrong("NAME=VALUE", value=show(name))  # what follows "=" may be a secret
     return text
 
 
@@ -76,11 +76,11 @@ def _variables(value: Any) -> Any:
     if isinstance(value, list):
         for i, item in enumerate(value):
             if not isinstance(item, str):
-                raise wrong("a list of NAME=VALUE", field=str(i), found=show(item))
+                raise wrong("a list of NAME=VALUE", field=str(i), value=show(item))
             try:
                 _variable(item)
             except ValueError:
-                raise wrong("NAME=VALUE", field=str(i), found=show(item.partition("=")[0])) from None
+                raise wrong("NAME=VALUE", field=str(i), value=show(item.partition("=")[0])) from None
         return dict.fromkeys(SLOT_TYPES, value)
     if not isinstance(value, dict):
         raise wrong("a list of NAME=VALUE, or a mapping of cpu, cuda and rocm to one")
@@ -196,8 +196,8 @@ class Environment(Section):
                 lines += _MODULE
             if re.search(r"\bconda\b", self.setup):
                 lines += _CONDA
-            left = 'dethpc_failed "environment.setup ended its shell (exit, or set -e), and with it the job"'
-            lines += [_TELL, *bash.watched("dethpc_tell"), f"trap {shlex.quote(left)} EXIT"]
+            message = 'dethpc_failed "environment.setup ended its shell (exit, or set -e), and with it the job"'
+            lines += [_TELL, *bash.watched("dethpc_tell"), f"trap {shlex.quote(message)} EXIT"]
             lines += [f"eval {shlex.quote(self.setup)}", f"{bash.UNWATCHED} EXIT; set +eu"]
         if self.python:
             folder = (

@@ -20,8 +20,8 @@ from dethpc.errors import ConfigError, Problem, dotted
 
 
 def _entrypoint(value: Any) -> Any:
-    words = value if isinstance(value, list) else [value]
-    if not words or not all(isinstance(word, str) and "\0" not in word for word in words) or not words[0].strip():
+    command = value if isinstance(value, list) else [value]
+    if not command or not all(isinstance(word, str) and "\0" not in word for word in command) or not command[0].strip():
         raise wrong("a command: a string, or a list of strings")
     return value
 

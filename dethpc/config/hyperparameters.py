@@ -175,8 +175,8 @@ def _read(raw: Mapping[str, Any], path: Path, grid: bool) -> tuple[Hyperparamete
     problems: list[Problem] = []
     for name in raw:
         if name != "type" and name not in names:
-            known = f"{', '.join(names)} in type {kind}"
-            problems.append(Problem.unknown((*path, name), known, did_you_mean(name, names)))
+            field_names = f"{', '.join(names)} in type {kind}"
+            problems.append(Problem.unknown((*path, name), field_names, did_you_mean(name, names)))
     for name in names:
         if name not in raw and name != "count":
             problems.append(Problem((*path, name), f"required field is missing (type {kind})"))
@@ -198,9 +198,9 @@ def _read(raw: Mapping[str, Any], path: Path, grid: bool) -> tuple[Hyperparamete
             "a list of at least one value",
         )
         return (None, problems) if problems else (Categorical(given["vals"]), [])
-    number, words = (_whole, "a whole number") if cls is Int else (_real, "a number")
-    take("minval", number, words)
-    take("maxval", number, words)
+    number, expected = (_whole, "a whole number") if cls is Int else (_real, "a number")
+    take("minval", number, expected)
+    take("maxval", number, expected)
     take("base", lambda base: _real(base) if _real(base) and base > 0 else None, "a number > 0")
     if raw.get("count") is not None:
         take("count", lambda count: _whole(count) if (_whole(count) or 0) >= 1 else None, "a whole number >= 1")

@@ -15,7 +15,7 @@ _PLACE = re.compile(r"[A-Za-z0-9\[\]][A-Za-z0-9.\[\]:-]*(/[a-z0-9._/-]+)?")
 
 def _place(text: str) -> str:
     if _PLACE.fullmatch(text) is None:
-        raise wrong("HOST, HOST:PORT or HOST/PREFIX, without https://", found=show(text))
+        raise wrong("HOST, HOST:PORT or HOST/PREFIX, without https://", value=show(text))
     return text
 
 

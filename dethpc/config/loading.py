@@ -95,9 +95,9 @@ def load(
                 source.data if defaults is not None else _without_sites(source.data)
             )
         except ValidationError as error:
-            found = problems_of(error, ExperimentConfig, source, elsewhere=OLDER)
-            said = {m.path for m in untranslatable}
-            unplaced += [m for m in found if m.path[:1] != ("hyperparameters",) and m.path not in said]
+            mistakes = problems_of(error, ExperimentConfig, source, elsewhere=OLDER)
+            paths = {m.path for m in untranslatable}
+            unplaced += [m for m in mistakes if m.path[:1] != ("hyperparameters",) and m.path not in paths]
     if config is not None and (trials := _trials(space, config)) * width(space) > MOST_VALUES:
         many = f"{width(space):,} hyperparameters in {trials:,} trials are more than {MOST_VALUES:,} values in all"
         unplaced.append(Problem(("hyperparameters",), many))
@@ -112,13 +112,13 @@ def load(
             ordered[MOST_PROBLEMS:] = [Problem("config", more, file=file)]
         raise ConfigError(ordered)
     plain = list(without_container(source))
-    told = [*ignored(source), *warnings(space, config)]
+    messages = [*ignored(source), *warnings(space, config)]
     if translated and trains_a_trial_class(config.entrypoint) and "global_batch_size" not in config.hyperparameters:
-        told.append(
+        messages.append(
             "hyperparameters.global_batch_size is missing, which older trial classes need: without it, "
             "context.get_per_slot_batch_size() and get_global_batch_size() raise ValueError"
         )
-    return Loaded(config, text, source, told, translated, plain)
+    return Loaded(config, text, source, messages, translated, plain)
 
 
 def _trials(space: Space, config: ExperimentConfig) -> int:
@@ -190,36 +190,36 @@ def _translate(source: Source) -> tuple[list[str], list[Problem]]:
 
 def warnings(space: Space, config: ExperimentConfig) -> list[str]:
     """What is valid and yet perhaps not meant."""
-    found = []
+    messages = []
     if config.searcher.name == "single" and (varying := _varying(space)):
-        found.append(f"the single searcher draws one value at random of {', '.join(varying)}")
+        messages.append(f"the single searcher draws one value at random of {', '.join(varying)}")
     if isinstance(getattr(config.searcher, "max_length", None), int) and config.searcher.name in BY_TIME:
-        found.append(
+        messages.append(
             "searcher.max_length has no unit: trials are compared only when they complete an operation of "
             "core_context.searcher.operations(); to compare them by their reports, set time_metric and max_time"
         )
-    found += search_warnings(config.searcher)
-    found += _values_for_exponents(space)
-    found += _endless(config)
+    messages += search_warnings(config.searcher)
+    messages += _values_for_exponents(space)
+    messages += _endless(config)
     for name in unknown_references(config.entrypoint, space):
         names = ", ".join(name for name, _ in leaves(space))
-        found.append(f"entrypoint: {{{name}}} stays as it is: no hyperparameter has this name, only {names}")
+        messages.append(f"entrypoint: {{{name}}} stays as it is: no hyperparameter has this name, only {names}")
     if trains_a_trial_class(config.entrypoint) and "horovod" not in str(config.entrypoint):
         fusion = {"tensor_fusion_cycle_time": 1, "auto_tune_tensor_fusion": False}
         if fused := [name for name, usual in fusion.items() if getattr(config.optimizations, name) != usual]:
             names = ", ".join(f"optimizations.{name}" for name in fused)
-            found.append(f"{names}: no effect unless Horovod exchanges the gradients (determined.launch.horovod)")
+            messages.append(f"{names}: no effect unless Horovod exchanges the gradients (determined.launch.horovod)")
     for i, policy in enumerate(config.log_policies):
         if policy.action is not None and policy.pattern is None:
-            found.append(
+            messages.append(
                 f"log_policies.{i}: {policy.name!r} has an action and no pattern, so it takes the usual policy of that name away "
                 f"and {policy.action} never happens; give it a pattern"
             )
     for name, value in space.items():
         if isinstance(value, Const) and isinstance(value.val, list):
             if any(isinstance(item, dict) and "type" in item for item in value.val):
-                found.append(f"hyperparameters.{name} is a list, so it is a constant: nothing inside it is searched")
-    return found
+                messages.append(f"hyperparameters.{name} is a list, so it is a constant: nothing inside it is searched")
+    return messages
 
 
 def _endless(config: ExperimentConfig) -> Iterator[str]:

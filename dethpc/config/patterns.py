@@ -60,7 +60,7 @@ class Pattern:
             compiled = re2.compile(f"(?m:{body})".encode(), _options())
         except re2.error:
             return None
-        return lambda block, begin: found.start() if (found := compiled.search(block, begin)) else None
+        return lambda block, begin: match.start() if (match := compiled.search(block, begin)) else None
 
     def found_in(self, text: str) -> bool:
         return self._compiled.search(text) is not None
@@ -70,19 +70,21 @@ class Pattern:
 def _options() -> re2.Options:
     import re2
 
-    made = re2.Options()
-    made.log_errors = False
-    made.max_mem = 1 << 19
-    return made
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = 1 << 19
+    return options
 
 
 def _why(error: re2.error) -> str:
-    said = error.args[0].decode("utf-8", "replace") if error.args and isinstance(error.args[0], bytes) else str(error)
-    if "pattern too large" in said or "repetition size" in said:
+    message = (
+        error.args[0].decode("utf-8", "replace") if error.args and isinstance(error.args[0], bytes) else str(error)
+    )
+    if "pattern too large" in message or "repetition size" in message:
         return "too large once its repetitions are counted out; repeat fewer times"
-    if any(mark in said for mark in _FOREIGN) or said.endswith(": (?P"):
+    if any(mark in message for mark in _FOREIGN) or message.endswith(": (?P"):
         return (
-            f"not a regular expression of RE2 ({said}): it has no look-around, back-references, possessive or "
+            f"not a regular expression of RE2 ({message}): it has no look-around, back-references, possessive or "
             "conditional groups, which cannot be matched in bounded time"
         )
-    return f"not a regular expression ({said})"
+    return f"not a regular expression ({message})"

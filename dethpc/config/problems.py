@@ -53,8 +53,8 @@ def _problem(details: ErrorDetails, model: type[BaseModel], source: Source, inde
         culprit = (*path, *(int(part) if part.isascii() and part.isdigit() else part for part in below))
         if kind == "mistaken":
             return Problem(culprit, context["message"])
-        found = context["found"] or show(source.get(culprit), culprit)
-        return Problem.of_value(culprit, found, context["allowed"], context["hint"] or None)
+        actual = context["value"] or show(source.get(culprit), culprit)
+        return Problem.of_value(culprit, actual, context["allowed"], context["hint"] or None)
     if kind == "extra_forbidden":
         names = _fields(model, path[:-1], source)
         word = str(path[-1])
@@ -65,11 +65,11 @@ def _problem(details: ErrorDetails, model: type[BaseModel], source: Source, inde
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         tag = UNIONS[path]
         names = _tags(model, path, tag)
-        found = source.get((*path, tag))
-        hint = did_you_mean(found, names) if isinstance(found, str) else None
-        if found is None:
+        actual = source.get((*path, tag))
+        hint = did_you_mean(actual, names) if isinstance(actual, str) else None
+        if actual is None:
             return Problem((*path, tag), f"required field is missing; there are {', '.join(names)}")
-        return Problem.of_value((*path, tag), show(found), "one of " + ", ".join(names), hint)
+        return Problem.of_value((*path, tag), show(actual), "one of " + ", ".join(names), hint)
     if kind in ("literal_error", "enum"):
         expected = str(context["expected"]).replace("'", "").replace(" or ", ", ")
         hint = did_you_mean(value, expected.split(", ")) if isinstance(value, str) else None
@@ -123,9 +123,9 @@ def _at(model: type[BaseModel], path: Path, source: Source) -> list[type[BaseMod
     models = [model]
     for end, part in enumerate(path, 1):
         # List indices and the keys of free mappings keep to the models that their container holds.
-        known = [field for m in models for name, field in m.model_fields.items() if (field.alias or name) == part]
-        if known:
-            models = [m for field in known for m in _models(field.annotation)]
+        fields = [field for m in models for name, field in m.model_fields.items() if (field.alias or name) == part]
+        if fields:
+            models = [m for field in fields for m in _models(field.annotation)]
         tag = UNIONS.get(path[:end])
         if tag is not None:
             value = source.get((*path[:end], tag))

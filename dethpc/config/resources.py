@@ -27,7 +27,7 @@ def _device(value: Any) -> Any:
         return value
     parts = _DEVICE.fullmatch(value)
     if parts is None:
-        raise wrong("/path/on/host:/path/in/container[:rwm], or a mapping", found=show(value))
+        raise wrong("/path/on/host:/path/in/container[:rwm], or a mapping", value=show(value))
     return {"host_path": parts[1], "container_path": parts[2], "mode": parts[3] or "mrw"}
 
 
@@ -35,7 +35,7 @@ def _gpu_type(value: Any) -> Any:
     """YAML reads 3090 as a number; Slurm knows types of any characters."""
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if isinstance(text, str) and not is_type(text):
-        raise wrong("a GPU type as in Slurm's GRES, such as a100 or 3090", found=show(value))
+        raise wrong("a GPU type as in Slurm's GRES, such as a100 or 3090", value=show(value))
     return text
 
 

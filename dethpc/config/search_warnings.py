@@ -53,9 +53,9 @@ def search_warnings(searcher: Searcher) -> Iterator[str]:
 
 def _is_maximised(metric: str) -> bool:
     """Whether most people would say so of a metric of this name: ``val_acc``, ``eval/F1``, ``MeanReward``."""
-    words = re.findall(r"[a-z]+\d*", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", metric).lower())
-    good = any(_LARGER_IS_BETTER.fullmatch(word) for word in words)
-    return good and not any(_SMALLER_IS_BETTER.fullmatch(word) for word in words)
+    parts = re.findall(r"[a-z]+\d*", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", metric).lower())
+    good = any(_LARGER_IS_BETTER.fullmatch(word) for word in parts)
+    return good and not any(_SMALLER_IS_BETTER.fullmatch(word) for word in parts)
 
 
 def _asha(searcher: AdaptiveASHA) -> Iterator[str]:

@@ -48,9 +48,9 @@ def _can_be_sampled(search: Union[Random, Halving], info: ValidationInfo) -> Non
     most_at_once = MOST_SAMPLED // 10
     at_once = search.max_concurrent_trials or search.max_trials
     if search.max_trials > MOST_SAMPLED:
-        raise wrong(f"at most {MOST_SAMPLED:,} with a sampler", field="max_trials", found=f"{search.max_trials:,}")
+        raise wrong(f"at most {MOST_SAMPLED:,} with a sampler", field="max_trials", value=f"{search.max_trials:,}")
     if at_once > most_at_once:
-        raise wrong(f"at most {most_at_once:,} with a sampler", field="max_concurrent_trials", found=f"{at_once:,}")
+        raise wrong(f"at most {most_at_once:,} with a sampler", field="max_concurrent_trials", value=f"{at_once:,}")
 
 
 AnyLength = Union[int, dict[str, int], None]
@@ -190,7 +190,7 @@ class Halving(WarmStart):
         if self.full_length() < rungs:
             limit = "max_time" if self.max_length is None else "max_length"
             allowed = f"at most {self.full_length()}, one unit of {limit} for each rung"
-            raise wrong(allowed, field=field, found=f"{rungs} rungs")
+            raise wrong(allowed, field=field, value=f"{rungs} rungs")
 
 
 class AsyncHalving(Halving):
@@ -251,7 +251,7 @@ class PBT(Method):
         replaced = int(self.replace_function.truncate_fraction * self.population_size)
         trials = self.population_size + replaced * (self.num_rounds - 1)
         if trials > MOST_TRIALS and info.context is not STORED:
-            raise wrong(f"at most {MOST_TRIALS:,} trials in all rounds", field="num_rounds", found=f"{trials:,} trials")
+            raise wrong(f"at most {MOST_TRIALS:,} trials in all rounds", field="num_rounds", value=f"{trials:,} trials")
         if self.full_length() > LARGEST and info.context is not STORED:
             raise wrong("a length of all rounds below 2**63", field="length_per_round")
         return self
@@ -312,7 +312,7 @@ class _Budget(Promotion):
         trials = count(self.budget) // shortest
         if trials > MOST_TRIALS:
             allowed = f"at most {MOST_TRIALS * shortest:,}: {MOST_TRIALS:,} trials of {shortest:,}, the length of the first rung"
-            raise wrong(allowed, field="budget", found=f"{count(self.budget):,}")
+            raise wrong(allowed, field="budget", value=f"{count(self.budget):,}")
         return self
 
     def _lengths(self) -> tuple[AnyLength, ...]:

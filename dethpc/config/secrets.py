@@ -32,12 +32,12 @@ def masked_text(text: str) -> str:
     return text if hidden == data else dump(hidden)
 
 
-def revealed(config: Any, known: Sequence[Any]) -> tuple[Any, list[Problem]]:
-    """A copy of ``config`` in which each ``MASK`` is again the secret that the first of the ``known`` configurations has there, and
-    one problem for each that none of them has.
+def revealed(config: Any, plain: Sequence[Any]) -> tuple[Any, list[Problem]]:
+    """A copy of ``config`` in which each ``MASK`` is again the secret that the first of ``plain`` has there (these
+    are configurations with their secrets), and one problem for each that none of them has.
     """
     problems: list[Problem] = []
-    return _revealed(config, list(known), (), problems), problems
+    return _revealed(config, list(plain), (), problems), problems
 
 
 def _is_hidden(text: str, path: Path) -> bool:
@@ -45,23 +45,23 @@ def _is_hidden(text: str, path: Path) -> bool:
     return MASK in text and hide(text.replace(MASK, "x"), path) == text
 
 
-def _revealed(value: Any, known: Sequence[Any], path: Path, problems: list[Problem]) -> Any:
+def _revealed(value: Any, plain: Sequence[Any], path: Path, problems: list[Problem]) -> Any:
     if path == ("hyperparameters",):
         return value
     if isinstance(value, Mapping):
         return {
-            key: _revealed(item, [k[key] for k in known if isinstance(k, Mapping) and key in k], (*path, key), problems)
+            key: _revealed(item, [k[key] for k in plain if isinstance(k, Mapping) and key in k], (*path, key), problems)
             for key, item in value.items()
         }
     if isinstance(value, list):
-        lists = [k for k in known if isinstance(k, (list, tuple))]
+        lists = [k for k in plain if isinstance(k, (list, tuple))]
         return [
             _revealed(item, [one for k in lists for one in (*k[i : i + 1], *k)], (*path, i), problems)
             for i, item in enumerate(value)
         ]
     if not isinstance(value, str) or not _is_hidden(value, path):
         return value
-    for secret in known:
+    for secret in plain:
         if isinstance(secret, (str, int, float)) and secret != value and masked_at(secret, path) == value:
             return secret
     hint = "a fork of an experiment has its secrets, if it is sent with the parent's id"

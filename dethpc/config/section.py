@@ -52,10 +52,10 @@ class Section(BaseModel):
         return {key: value for key, value in whole.items() if value is not None or key not in self.omitted}
 
 
-def wrong(allowed: str, *, field: str = "", found: str = "", hint: str = "") -> PydanticCustomError:
-    """The error that a validator raises of a value. ``field`` names the culprit below the validated value, ``found`` what stands
+def wrong(allowed: str, *, field: str = "", value: str = "", hint: str = "") -> PydanticCustomError:
+    """The error that a validator raises of a value. ``field`` names the culprit below the validated value, ``value`` what stands
     there."""
-    context = {"allowed": allowed, "field": field, "found": found, "hint": hint}
+    context = {"allowed": allowed, "field": field, "value": value, "hint": hint}
     return PydanticCustomError("wrong", "must be {allowed}", context)
 
 
@@ -100,13 +100,13 @@ def _length(value: Any, least: int, info: ValidationInfo) -> Any:
     number = value
     if isinstance(value, dict):
         if len(value) != 1 or next(iter(value)) not in UNITS:
-            raise wrong(form, found=f"a mapping with {', '.join(map(str, value)) or 'nothing'}")
+            raise wrong(form, value=f"a mapping with {', '.join(map(str, value)) or 'nothing'}")
         number = next(iter(value.values()))
     number = _integral(number)
     if isinstance(number, bool) or not isinstance(number, int) or number < least:
-        raise wrong(form, found=show(number))
+        raise wrong(form, value=show(number))
     if number > LARGEST and info.context is not STORED:
-        raise wrong(form, found=show(number))
+        raise wrong(form, value=show(number))
     return {next(iter(value)): number} if isinstance(value, dict) else number
 
 

@@ -15,7 +15,7 @@ from dethpc.domain import log_policies
 def _action(value: Any) -> Any:
     name = value.get("type") if isinstance(value, dict) and set(value) == {"type"} else value
     if name not in log_policies.ACTIONS:
-        raise wrong("one of " + ", ".join(log_policies.ACTIONS), found=show(name))
+        raise wrong("one of " + ", ".join(log_policies.ACTIONS), value=show(name))
     return name
 
 

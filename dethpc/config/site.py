@@ -56,7 +56,7 @@ _DATABASE = re.compile(r"(sqlite|postgres(ql)?(\+psycopg)?)://")
 
 def _database(value: str) -> str:
     if _DATABASE.match(value) is None:
-        raise wrong("postgresql://USER@HOST/DATABASE or sqlite:///PATH", found="another text")  # it may hold a password
+        raise wrong("postgresql://USER@HOST/DATABASE or sqlite:///PATH", value="another text")  # it may hold a password
     return value
 
 
@@ -101,14 +101,14 @@ class PoolConfig(Section):
             raise mistaken("set container or container_runtime, not both", field="container_runtime")
         name, rest = data["container_runtime"], {k: v for k, v in data.items() if k != "container_runtime"}
         if name not in NAMES:
-            raise wrong("one of " + ", ".join(NAMES), field="container_runtime", found=show(name))
+            raise wrong("one of " + ", ".join(NAMES), field="container_runtime", value=show(name))
         return rest if name == "none" else {**rest, "container": {"runtime": name}}
 
     @model_validator(mode="after")
     def _one_kind_of_slot(self) -> PoolConfig:
         if self.gres not in (None, NO_GRES) and "{slots}" not in str(self.gres):
             allowed = f"text with {{slots}} where the number of slots goes, or {NO_GRES}"
-            raise wrong(allowed, field="gres", found=repr(self.gres))
+            raise wrong(allowed, field="gres", value=repr(self.gres))
         if not self.whole_nodes:
             try:
                 gres.requested(self.gres_of(1))
@@ -118,9 +118,9 @@ class PoolConfig(Section):
             missing = "slots_per_node" if self.slots_per_node is None else "slot_type"
             raise mistaken("must be set: with gres: none only the site can say what a node has", field=missing)
         if self.time_min_seconds is not None and self.time_min_seconds > (self.time_limit_seconds or 0):
-            raise wrong("at most time_limit, which must be set, too", field="time_min", found=repr(self.time_min))
+            raise wrong("at most time_limit, which must be set, too", field="time_min", value=repr(self.time_min))
         if (self.min_job_seconds or 0) > (self.time_limit_seconds or math.inf) / 2:
-            raise wrong("at most half of time_limit", field="min_job_time", found=repr(self.min_job_time))
+            raise wrong("at most half of time_limit", field="min_job_time", value=repr(self.min_job_time))
         if self.slot_type == "cpu" and (self.gpu_type is not None or self.gres is not None):
             field = "gpu_type" if self.gpu_type is not None else "gres"
             raise mistaken("a pool of slot_type cpu has no GPUs; leave it out", field=field)
@@ -159,7 +159,7 @@ def _switch(value: Any) -> Any:
 def _pages_host(value: str) -> str:
     if not re.fullmatch(r"(\*\.)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?", value):
         raise wrong(
-            "a host name in small letters without a port, or *. and one, such as *.det.example.org", found=show(value)
+            "a host name in small letters without a port, or *. and one, such as *.det.example.org", value=show(value)
         )
     return value
 
@@ -193,7 +193,7 @@ class Master(Section):
         if self.key is not None and self.certificate is None:
             raise mistaken("certificate is missing, whose key this is", field="key")
         if self.certificate is not None and self.tls == "off":
-            raise wrong("auto or on where there is a certificate", field="tls", found="off")
+            raise wrong("auto or on where there is a certificate", field="tls", value="off")
         return self
 
 
@@ -246,7 +246,7 @@ class SiteConfig(Section):
             names = ", ".join(self.pools)
             hint = did_you_mean(self.default_pool, self.pools) or ""
             allowed = f"one of {names}" if names else "a pool (there are none under pools)"
-            raise wrong(allowed, field="default_pool", found=show(self.default_pool), hint=hint)
+            raise wrong(allowed, field="default_pool", value=show(self.default_pool), hint=hint)
         return self
 
     @property

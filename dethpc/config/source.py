@@ -104,28 +104,28 @@ class Source:
 
 def _malformed(error: yaml.MarkedYAMLError) -> tuple[str, str | None]:
     """What is wrong for a parser, in words for who wrote it, and a hint."""
-    words, inside = str(error.problem), str(error.context or "")
-    words = words.replace("'<scalar>'", "more text").replace("<block end>", "a new line")
-    if "'\\t'" in words:
+    message, inside = str(error.problem), str(error.context or "")
+    message = message.replace("'<scalar>'", "more text").replace("<block end>", "a new line")
+    if "'\\t'" in message:
         return "the line is indented with a tab; YAML needs spaces", None
-    if "flow" in inside and "'<stream end>'" in words:
+    if "flow" in inside and "'<stream end>'" in message:
         mapping = "mapping" in inside
         return (
             f"the file ends inside {'{ ... }' if mapping else '[ ... ]'}: add the closing {'}' if mapping else ']'}",
             None,
         )
-    if words == "found unexpected end of stream":
+    if message == "found unexpected end of stream":
         return "the file ends inside quotes: add the closing one", None
-    if words == "mapping values are not allowed here":
+    if message == "mapping values are not allowed here":
         return (
             "': ' stands where no key can be: indent the line like those beside it, or put a text with ': ' in quotes",
             None,
         )
-    if start := re.fullmatch(r"found character ('.') that cannot start any token", words):
+    if start := re.fullmatch(r"found character ('.') that cannot start any token", message):
         return f"a value that begins with {start[1]} must be in quotes", None
-    if expected := re.fullmatch(r"expected (.+?),? but (?:got|found) (.+)", words):
+    if expected := re.fullmatch(r"expected (.+?),? but (?:got|found) (.+)", message):
         return f"there must be {expected[1]} here, not {expected[2]}", error.context
-    return f"this is no YAML: {words}", error.context
+    return f"this is no YAML: {message}", error.context
 
 
 def read_value(text: str, file: str) -> tuple[Any, dict[Path, Place], list[Problem]]:
@@ -210,7 +210,7 @@ class _Reader:
             self._open.discard(id(node))
 
     def _mapping(self, node: yaml.Node, path: Path) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         written: dict[str, int] = {}
         merged: list[yaml.Node] = []
         for key_node, value_node in node.value:
@@ -228,18 +228,18 @@ class _Reader:
             written[key] = line
             here = (*path, key)
             self.places[here] = Place(self.file, line)
-            found[key] = self.value(value_node, here)
+            values[key] = self.value(value_node, here)
         for base in merged:
             if not isinstance(base, yaml.MappingNode) or id(base) in self._open:
                 self._wrong(base, path, "<<: can merge mappings only")
                 continue
             self._open.add(id(base))
             for key, value in self._mapping(base, path).items():
-                found.setdefault(key, value)
+                values.setdefault(key, value)
             self._open.discard(id(base))
             # What was written here stands where it was written here, not where the anchor is.
             self.places.update({(*path, key): Place(self.file, line) for key, line in written.items()})
-        return found
+        return values
 
     def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
         kind, text = node.tag.removeprefix(_TAG), self._text(node, path)

@@ -37,7 +37,7 @@ class Profiling(Section):
             raise wrong(
                 f"at least begin_on_batch ({self.begin_on_batch})",
                 field="end_after_batch",
-                found=str(self.end_after_batch),
+                value=str(self.end_after_batch),
             )
         return self
 

@@ -138,17 +138,17 @@ def ignored(source: Source) -> Iterator[str]:
     """The warnings for fields that are accepted without effect, but for those that a container gives theirs."""
     shared_fs = source.get(("checkpoint_storage", "type")) == "shared_fs"
     without = TRIAL_CLASS if trains_a_trial_class(source.get(("entrypoint",))) else frozenset()
-    for field, words in IGNORED.items():
-        if field in without or words is _CONTAINERS or field == "bind_mounts" or not _is_set(source, field):
+    for field, notice in IGNORED.items():
+        if field in without or notice is _CONTAINERS or field == "bind_mounts" or not _is_set(source, field):
             continue
         if field == "checkpoint_storage.container_path" and not shared_fs:
             continue
-        yield _at(source, tuple(field.split(".")), f"{field} {words}")
+        yield _at(source, tuple(field.split(".")), f"{field} {notice}")
 
 
 def without_container(source: Source) -> Iterator[str]:
     """The warnings for a trial that starts without a container: one for all that it would give, one for each path."""
-    fields = [field for field, words in IGNORED.items() if words is _CONTAINERS and _is_set(source, field)]
+    fields = [field for field, notice in IGNORED.items() if notice is _CONTAINERS and _is_set(source, field)]
     if fields:
         verb = "has" if len(fields) == 1 else "have"
         yield _at(source, tuple(fields[0].split(".")), f"{', '.join(fields)} {verb} {_CONTAINERS}")
@@ -167,15 +167,15 @@ def _missing_mounts(source: Source, mounts: Any) -> Iterator[str]:
             (mount.get(name) for name in ("host_path", "container_path")) if isinstance(mount, dict) else ("", "")
         )
         if isinstance(mount, dict) and mount.get("read_only"):
-            words = f"without a container, anyone who can write to {host} can do so here, too"
-            yield _at(source, ("bind_mounts", i, "read_only"), f"bind_mounts.{i}.read_only has no effect: {words}")
+            detail = f"without a container, anyone who can write to {host} can do so here, too"
+            yield _at(source, ("bind_mounts", i, "read_only"), f"bind_mounts.{i}.read_only has no effect: {detail}")
         if not isinstance(inside, str) or not inside.startswith("/") or inside.startswith(f"{WORKDIR}/"):
             continue
         if normpath(inside) != normpath(str(host)):
-            words = f"{IGNORED['bind_mounts']}: {inside} is what the node has there, not {host}; name {host} itself"
-            yield _at(source, ("bind_mounts", i), f"bind_mounts.{i} {words}")
+            detail = f"{IGNORED['bind_mounts']}: {inside} is what the node has there, not {host}; name {host} itself"
+            yield _at(source, ("bind_mounts", i), f"bind_mounts.{i} {detail}")
 
 
-def _at(source: Source, path: Path, words: str) -> str:
+def _at(source: Source, path: Path, message: str) -> str:
     file, line = source.place(path)
-    return f"{file}:{line}: {words}" if line else f"{file}: {words}"
+    return f"{file}:{line}: {message}" if line else f"{file}: {message}"

@@ -27,12 +27,12 @@ def upgrade(text: str, file: str = "config") -> Upgraded:
     """Raises ConfigError when the text cannot be read, an older field is mistaken, or one stands where it cannot be replaced
     alone: in an anchor that is used elsewhere, too."""
     source, problems = read(text, file)
-    wanted = translate(source.data)
-    problems += [source.placed(problem) for problem in wanted.problems]
+    translation = translate(source.data)
+    problems += [source.placed(problem) for problem in translation.problems]
     if problems:
         raise ConfigError(problems)
     changes = []
-    for edit in wanted.edits:
+    for edit in translation.edits:
         line = source.place(edit.path).line
         changes.append(f"{file}:{line}: {edit}" if line else f"{file}: {edit}")
     new = text
@@ -40,8 +40,8 @@ def upgrade(text: str, file: str = "config") -> Upgraded:
         edits, _ = generation(read(new, file)[0].data)
         new = _replaced(new, edits)
     after, unreadable = read(new, file)
-    if unreadable or after.data != wanted.data:
-        raise ConfigError([_by_hand(edit, file, source.place(edit.path).line) for edit in wanted.edits])
+    if unreadable or after.data != translation.data:
+        raise ConfigError([_by_hand(edit, file, source.place(edit.path).line) for edit in translation.edits])
     return Upgraded(new, changes)
 
 
@@ -67,10 +67,10 @@ def _spans(root: yaml.Node | None, path: Path) -> Iterator[tuple[int, int, bool]
         if not isinstance(node, yaml.MappingNode):
             return
         flow = bool(node.flow_style)
-        found = [(k, v) for k, v in node.value if isinstance(k, yaml.ScalarNode) and k.value == name]
-        if not found:
+        pairs = [(k, v) for k, v in node.value if isinstance(k, yaml.ScalarNode) and k.value == name]
+        if not pairs:
             return
-        key, node = found[0]
+        key, node = pairs[0]
     if key is not None and node is not None and node.start_mark.index > key.end_mark.index:
         yield key.start_mark.index, _end(node), flow
 

@@ -32,8 +32,8 @@ def translate(data: dict[str, Any]) -> Translation:
     edits: list[Edit] = []
     problems: list[Problem] = []
     for generation in GENERATIONS:
-        found, wrong = generation(data)
-        data = edited(data, found)
-        edits += found
+        changes, wrong = generation(data)
+        data = edited(data, changes)
+        edits += changes
         problems += wrong
     return Translation(data, edits, problems)

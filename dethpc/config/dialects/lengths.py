@@ -55,17 +55,17 @@ def translate(data: Mapping[str, Any]) -> tuple[list[Edit], list[Problem]]:
 
 def _in_one_unit(data: Mapping[str, Any], unit: str, budget: Any, edits: list[Edit]) -> list[Problem]:
     path = ("searcher", "budget")
-    known = split(budget)
-    assert known is not None
-    if known[0] == unit:
+    length = split(budget)
+    assert length is not None
+    if length[0] == unit:
         return []
     hparams = data.get("hyperparameters")
     try:
         count = convert(
-            known[1], known[0], unit, data.get("records_per_epoch"), hparams if isinstance(hparams, Mapping) else {}
+            length[1], length[0], unit, data.get("records_per_epoch"), hparams if isinstance(hparams, Mapping) else {}
         )
     except Unknown as missing:
-        message = f"is in {known[0]}, and max_length is in {unit}: they can be compared only in one unit"
+        message = f"is in {length[0]}, and max_length is in {unit}: they can be compared only in one unit"
         return [Problem(path, message, f"give both in {unit}, or set {missing.field} to a number")]
     edits.append(Edit(path, dict(budget), {"budget": {unit: max(1, int(count))}}, f"{unit}, as max_length has"))
     return []

@@ -65,22 +65,22 @@ def translate(data: Mapping[str, Any]) -> tuple[list[Edit], list[Problem]]:
 
     searcher = data.get("searcher")
     searcher = searcher if isinstance(searcher, Mapping) else {}
-    taken: dict[str, str] = {}
+    old_names: dict[str, str] = {}
     for old, (new, methods) in FIELDS.items():
         value = searcher.get(old)
         if value is None or searcher.get("name") not in methods:
             continue
         path = ("searcher", old)
-        other = taken.get(new) or (new if searcher.get(new) is not None else None)
+        other = old_names.get(new) or (new if searcher.get(new) is not None else None)
         if other is not None:
             problems.append(Problem(path, f"set {other} or {old}, not both"))
             continue
-        taken[new] = old
+        old_names[new] = old
         steps = count(value, path, 1)
         edits.append(Edit(path, value, {new: {"batches": steps * size}}, why))
 
     if edits or problems:
-        problems += _demanded(data, searcher, said={problem.path for problem in problems})
+        problems += _demanded(data, searcher, wrong={problem.path for problem in problems})
         for name in PERIODS:
             value = data.get(name)
             if value is not None and not isinstance(value, Mapping):
@@ -89,10 +89,14 @@ def translate(data: Mapping[str, Any]) -> tuple[list[Edit], list[Problem]]:
     return edits, problems
 
 
-def _demanded(data: Mapping[str, Any], searcher: Mapping[str, Any], said: set[Path]) -> Iterator[Problem]:
+def _demanded(data: Mapping[str, Any], searcher: Mapping[str, Any], wrong: set[Path]) -> Iterator[Problem]:
     """What this generation did not do without, and later ones do: a length of training, and constants where nothing is searched."""
     path: Path = ("searcher", "max_steps")
-    if searcher.get("name") in TRAINED_WHOLE and path not in said and not {"max_steps", "max_length"} & searcher.keys():
+    if (
+        searcher.get("name") in TRAINED_WHOLE
+        and path not in wrong
+        and not {"max_steps", "max_length"} & searcher.keys()
+    ):
         yield Problem(path, "required field is missing (a number of steps)")
     if searcher.get("name") == "single":
         yield from _ranges(data.get("hyperparameters"), ("hyperparameters",))
