@@ -95,22 +95,22 @@ class Problem:
     def of_value(
         cls,
         path: Union[str, Path],
-        found: str,
+        actual: str,
         allowed: str,
         hint: Optional[str] = None,
         *,
         file: Optional[str] = None,
         line: Optional[int] = None,
     ) -> Problem:
-        """``found`` stands where only ``allowed`` may: "a list", "one of a, b"."""
-        message = f"{found} is not {allowed}" if allowed.startswith("one of ") else f"must be {allowed}, not {found}"
-        return cls(path, message, hint, found=found, allowed=allowed, file=file, line=line)
+        """``actual`` stands where only ``allowed`` may: "a list", "one of a, b"."""
+        message = f"{actual} is not {allowed}" if allowed.startswith("one of ") else f"must be {allowed}, not {actual}"
+        return cls(path, message, hint, found=actual, allowed=allowed, file=file, line=line)
 
     @classmethod
-    def unknown(cls, path: Path, known: str, hint: Optional[str] = None) -> Problem:
-        """A field that its section does not have. ``known`` are those that it has."""
-        message = "unknown field" if hint else f"unknown field; there are {known}"
-        return cls(path, message, hint, found="an unknown field", allowed=known)
+    def unknown(cls, path: Path, fields: str, hint: Optional[str] = None) -> Problem:
+        """A field that its section does not have. ``fields`` are those that it has."""
+        message = "unknown field" if hint else f"unknown field; there are {fields}"
+        return cls(path, message, hint, found="an unknown field", allowed=fields)
 
     @property
     def field(self) -> str:

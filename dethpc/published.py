@@ -156,10 +156,10 @@ def stand_in(module: str, name: str) -> Any:
     ``module``: by its name here or there.
     """
     published = "determined" + module[len("dethpc") :] if module.split(".")[0] == "dethpc" else module
-    for names, words in NAMES.get(published, {}).items():
+    for names, reason in NAMES.get(published, {}).items():
         if name in names.split():
-            placeholder = type(name, (StandIn,), {"__module__": published, "__doc__": f"Not here: {words}."})
-            placeholder._refusal = f"dethpc has no {published}.{name}: {words} (docs/from-determined.md)"  # type: ignore[attr-defined]
+            placeholder = type(name, (StandIn,), {"__module__": published, "__doc__": f"Not here: {reason}."})
+            placeholder._refusal = f"dethpc has no {published}.{name}: {reason} (docs/from-determined.md)"  # type: ignore[attr-defined]
             return placeholder
     if not name.startswith("__") and (instead := _of_module(f"{published}.{name}")):
         raise AttributeError(instead)
@@ -168,12 +168,12 @@ def stand_in(module: str, name: str) -> Any:
 
 def no_module(name: str) -> None:
     """Raises ModuleNotFoundError for a module that only the published package has; says nothing of any other."""
-    if words := _of_module(name):
-        raise ModuleNotFoundError(words, name=name)
+    if reason := _of_module(name):
+        raise ModuleNotFoundError(reason, name=name)
 
 
 def _of_module(name: str) -> str:
     from fnmatch import fnmatchcase
 
-    words = next((words for pattern, words in MODULES.items() if fnmatchcase(name, pattern)), "")
-    return words and f"dethpc has no {name}: {words} (docs/from-determined.md)"
+    reason = next((reason for pattern, reason in MODULES.items() if fnmatchcase(name, pattern)), "")
+    return reason and f"dethpc has no {name}: {reason} (docs/from-determined.md)"

@@ -31,15 +31,15 @@ class Apptainer:
     ) -> Wrapped:
         """The process inside is a child of Apptainer's, which hands signals on and dies with it. /dev/shm and all devices are the
         node's: an ordinary user opens what the job's cgroup allows."""
-        words = [extras.binary or self.binary, "--silent", "exec", "--no-home", "--pwd", extras.workdir]
-        words += _GPUS.get(gpus, ())
+        argv = [extras.binary or self.binary, "--silent", "exec", "--no-home", "--pwd", extras.workdir]
+        argv += _GPUS.get(gpus, ())
         for bind in (*binds, *(Bind(d.source, d.target) for d in extras.devices if d.source != d.target)):
-            words += ["--mount", _mount(bind)]
+            argv += ["--mount", _mount(bind)]
         if extras.add_capabilities:
-            words += ["--add-caps", ",".join(extras.add_capabilities)]
+            argv += ["--add-caps", ",".join(extras.add_capabilities)]
         if extras.drop_capabilities:
-            words += ["--drop-caps", ",".join(extras.drop_capabilities)]
-        return Wrapped((), (*words, *extras.options, image, *command), dict(env.set), tuple(env.passed))
+            argv += ["--drop-caps", ",".join(extras.drop_capabilities)]
+        return Wrapped((), (*argv, *extras.options, image, *command), dict(env.set), tuple(env.passed))
 
 
 def _mount(bind: Bind) -> str:

@@ -85,13 +85,13 @@ class Charliecloud:
     ) -> Wrapped:
         """/dev, /proc, /sys and /tmp are the node's. GPUs need their driver's libraries in the image (``ch-fromhost``)."""
         mounts = [*binds, *(Bind(d.source, d.target) for d in extras.devices if d.source != d.target)]
-        words = ["/bin/bash", "-c", _ENTER, "dethpc-root", _ROOT.replace("$IMAGE_PATH", PATH).strip(), image]
-        words.append(str(len(mounts)))
+        argv = ["/bin/bash", "-c", _ENTER, "dethpc-root", _ROOT.replace("$IMAGE_PATH", PATH).strip(), image]
+        argv.append(str(len(mounts)))
         for bind in mounts:
-            words += [bind.source, bind.target, "ro" if bind.read_only else "rw"]
+            argv += [bind.source, bind.target, "ro" if bind.read_only else "rw"]
         options = [f"--cd={extras.workdir}", *extras.options]
-        words += [extras.binary or self.binary, str(len(options)), *options, *command]
-        return Wrapped((), tuple(words), dict(env.set), tuple(env.passed))
+        argv += [extras.binary or self.binary, str(len(options)), *options, *command]
+        return Wrapped((), tuple(argv), dict(env.set), tuple(env.passed))
 
 
 _ENTER = (

@@ -34,11 +34,11 @@ class Enroot:
     ) -> Wrapped:
         """enroot ends in the command's place. Its hook for NVIDIA reads ``NVIDIA_VISIBLE_DEVICES``."""
         given = variables(env, gpus)
-        words = ["/bin/bash", "-c", _NAMES.strip(), "dethpc-enroot", "|".join([*env.passed, *given])]
-        words += [extras.binary or self.binary, "--rw"]
+        argv = ["/bin/bash", "-c", _NAMES.strip(), "dethpc-enroot", "|".join([*env.passed, *given])]
+        argv += [extras.binary or self.binary, "--rw"]
         for bind in (Bind(TMP, TMP), *binds, *devices(gpus, extras)):
-            words += ["--mount", _line(bind)]
-        return Wrapped((), (*words, *extras.options, image, *command), given, tuple(env.passed))
+            argv += ["--mount", _line(bind)]
+        return Wrapped((), (*argv, *extras.options, image, *command), given, tuple(env.passed))
 
 
 def variables(env: Env, gpus: Gpus) -> dict[str, str]:

@@ -27,22 +27,22 @@ class Podman:
         extras: Extras = Extras(),  # noqa: B008
     ) -> Wrapped:
         """Signals are handed on by ``podman run``, and the container goes with it."""
-        words = [extras.binary or self.binary, "run", "--rm", "--network=host", "--userns=keep-id", "--ulimit=host"]
-        words += ["--cgroups=disabled", "--security-opt=label=disable", "--tz=local", f"--workdir={extras.workdir}"]
-        words += [f"--shm-size={_bytes(extras.shm_size)}"] if extras.shm_size else []
-        words += _GPUS.get(gpus, ())
+        argv = [extras.binary or self.binary, "run", "--rm", "--network=host", "--userns=keep-id", "--ulimit=host"]
+        argv += ["--cgroups=disabled", "--security-opt=label=disable", "--tz=local", f"--workdir={extras.workdir}"]
+        argv += [f"--shm-size={_bytes(extras.shm_size)}"] if extras.shm_size else []
+        argv += _GPUS.get(gpus, ())
         for pattern in env.passed:
-            words += ["--env", pattern]
+            argv += ["--env", pattern]
         for name, value in env.set.items():
-            words += ["--env", f"{name}={value}"]
+            argv += ["--env", f"{name}={value}"]
         shm = [] if extras.shm_size else [Bind("/dev/shm", "/dev/shm")]
         for bind in (Bind(TMP, TMP), *shm, *binds):
-            words += ["--mount", _mount(bind)]
+            argv += ["--mount", _mount(bind)]
         for device in extras.devices:
-            words += ["--device", f"{device.source}:{device.target}:{device.mode}"]
-        words += [f"--cap-add={name}" for name in extras.add_capabilities]
-        words += [f"--cap-drop={name}" for name in extras.drop_capabilities]
-        return Wrapped((), (*words, *extras.options, "--entrypoint=", "--rootfs", f"{image}:O", *command))
+            argv += ["--device", f"{device.source}:{device.target}:{device.mode}"]
+        argv += [f"--cap-add={name}" for name in extras.add_capabilities]
+        argv += [f"--cap-drop={name}" for name in extras.drop_capabilities]
+        return Wrapped((), (*argv, *extras.options, "--entrypoint=", "--rootfs", f"{image}:O", *command))
 
 
 _UNITS = "kmgtp"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 
-def watched(told: str) -> list[str]:
-    """Lines after which bash runs ``told CODE COMMAND``, ``told`` being a command, for each one that fails, until ``UNWATCHED``.
+def watched(handler: str) -> list[str]:
+    """Lines after which bash runs ``handler CODE COMMAND``, ``handler`` being a command, for each one that fails, until
+    ``UNWATCHED``.
 
     What fails last inside of a function, such as Lmod's ``module``, is its ``return``. DEBUG does not look into functions, and so
     knows the call: the command before the one of the trap, which it sees as well.
@@ -13,7 +14,7 @@ def watched(told: str) -> list[str]:
         "dethpc_watched() {",
         "    local command=$2",
         "    case $2 in return*) command=$3 ;; esac",
-        f'    {told} "$1" "${{command%%$\'\\n\'*}}"',
+        f'    {handler} "$1" "${{command%%$\'\\n\'*}}"',
         "}",
         "trap 'dethpc_before_last=${dethpc_last-} dethpc_last=$BASH_COMMAND' DEBUG",
         """trap 'dethpc_watched "$?" "$BASH_COMMAND" "$dethpc_before_last"' ERR""",

@@ -18,9 +18,9 @@ WORTH_ASKING = 256 << 10
 
 def digest(files: Iterable[Tuple[str, int, str, int, int]]) -> str:
     """SHA-256, in hexadecimal, over path, type, content (base64), modification time and mode of each file, in their order."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for path, kind, content, mtime, mode in files:
         data = content.encode("utf-8", "surrogatepass")
-        found.update(json.dumps([path, kind, mtime, mode, len(data)]).encode() + b"\n")
-        found.update(data)
-    return found.hexdigest()
+        sha256.update(json.dumps([path, kind, mtime, mode, len(data)]).encode() + b"\n")
+        sha256.update(data)
+    return sha256.hexdigest()

@@ -29,13 +29,13 @@ class Member(NamedTuple):
 
 def run_file(name: str) -> Optional[Member]:
     """What a member is of a run's directory; None: none of those that are copied. No secret is among them."""
-    found = _RUN_FILE.fullmatch(name)
-    return found and Member(found[1], found[2])
+    match = _RUN_FILE.fullmatch(name)
+    return match and Member(match[1], match[2])
 
 
 def checkpoint_file(name: str) -> Optional[Member]:
     """What a member is of a checkpoint; None: nothing, or nothing that lies in it."""
-    found = _CHECKPOINT_FILE.fullmatch(name)
-    if found is None or any(part in ("", ".", "..") for part in found[2].rstrip("/").split("/")) or "\0" in name:
+    match = _CHECKPOINT_FILE.fullmatch(name)
+    if match is None or any(part in ("", ".", "..") for part in match[2].rstrip("/").split("/")) or "\0" in name:
         return None
-    return Member(found[1], found[2])
+    return Member(match[1], match[2])

@@ -30,10 +30,10 @@ class Echoes:
         if dump is not None and dump.has(text):
             return True
         self._dumps.pop(rank, None)
-        found = _CONFIGURATION.search(text)
-        if found is not None and _is_open(text[found.end() :]):
+        match = _CONFIGURATION.search(text)
+        if match is not None and _is_open(text[match.end() :]):
             self._dumps[rank] = _Dump(_depth(text))
-        return found is not None
+        return match is not None
 
 
 def quotes(text: str) -> bool:
@@ -52,8 +52,8 @@ class _Dump:
         self._lines += 1
         if self._lines > LONGEST_DUMP:
             return False
-        depth, words = _depth(text), text.lstrip()
-        return not words or depth > self._depth or (depth == self._depth and _GOES_ON.match(words) is not None)
+        depth, content = _depth(text), text.lstrip()
+        return not content or depth > self._depth or (depth == self._depth and _GOES_ON.match(content) is not None)
 
 
 def _depth(text: str) -> int:

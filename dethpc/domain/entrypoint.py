@@ -30,21 +30,21 @@ def batch_script(entrypoint: Union[str, Sequence[str]]) -> Optional[BatchScript]
     """
     if isinstance(entrypoint, str):
         try:
-            words = shlex.split(entrypoint)
+            argv = shlex.split(entrypoint)
         except ValueError:
             return None
     else:
-        words = list(entrypoint)
+        argv = list(entrypoint)
     options: list[str] = []
-    submitted = words[:1] == ["sbatch"]
+    submitted = argv[:1] == ["sbatch"]
     if submitted:
-        words = words[1:]
-        while words and words[0].startswith("-"):
-            options.append(words.pop(0))
-    if not words or not (submitted or words[0].endswith(SUFFIXES)):
+        argv = argv[1:]
+        while argv and argv[0].startswith("-"):
+            options.append(argv.pop(0))
+    if not argv or not (submitted or argv[0].endswith(SUFFIXES)):
         return None
-    path = words[0][2:] if words[0].startswith("./") else words[0]
-    return BatchScript(path, words[1:], options)
+    path = argv[0][2:] if argv[0].startswith("./") else argv[0]
+    return BatchScript(path, argv[1:], options)
 
 
 def is_trial_class(word: str) -> bool:
@@ -64,9 +64,9 @@ def named_class(entrypoint: object) -> Tuple[str, str]:
     """The module of the trial class that the entrypoint names, and the class's name in it; "" where it names none."""
     if not trains_a_trial_class(entrypoint):
         return "", ""
-    words = _blank_separated(entrypoint)
-    spec = words[-1]
-    for before, word in zip(["", *words], words):
+    argv = _blank_separated(entrypoint)
+    spec = argv[-1]
+    for before, word in zip(["", *argv], argv):
         if before == "--trial" or (word.startswith("--trial=") and word != "--trial="):
             spec = word.partition("=")[2] or word
             break
@@ -83,12 +83,12 @@ def _blank_separated(entrypoint: object) -> List[str]:
 
 def trains_a_trial_class(entrypoint: object) -> bool:
     """Whether the entrypoint names a trial class: alone or for a launcher, inside another command, ``--trial`` before it or not."""
-    words = _blank_separated(entrypoint)
-    if any(word == "--trial" or word.startswith("--trial=") for word in words):
+    argv = _blank_separated(entrypoint)
+    if any(word == "--trial" or word.startswith("--trial=") for word in argv):
         return True
-    if not words or (len(words) > 1 and not any(".launch." in word for word in words)):
+    if not argv or (len(argv) > 1 and not any(".launch." in word for word in argv)):
         return False
-    return is_trial_class(words[-1])
+    return is_trial_class(argv[-1])
 
 
 _STARTERS = re.compile(
@@ -118,10 +118,10 @@ def _plain_words(entrypoint: Union[str, Sequence[str]]) -> List[str]:
 def program(entrypoint: Union[str, Sequence[str]]) -> List[str]:
     """The words of an entrypoint that runs a file of the context directory (``./job.sh ARGS``, ``job.sh ARGS``): its path, relative
     to that directory, and its arguments. Empty where a shell would do more than to split it into words."""
-    words = _plain_words(entrypoint)
-    if not words or words[0].startswith(("/", "-")) or not (words[0].startswith("./") or words[0].endswith(".sh")):
+    argv = _plain_words(entrypoint)
+    if not argv or argv[0].startswith(("/", "-")) or not (argv[0].startswith("./") or argv[0].endswith(".sh")):
         return []
-    return [words[0][2:] if words[0].startswith("./") else words[0], *words[1:]]
+    return [argv[0][2:] if argv[0].startswith("./") else argv[0], *argv[1:]]
 
 
 def named_script(entrypoint: Union[str, Sequence[str]]) -> str:
@@ -130,14 +130,14 @@ def named_script(entrypoint: Union[str, Sequence[str]]) -> str:
     ``python3 -u train.py --lr 1`` runs ``train.py``, ``python3 -m dethpc.launch.torch_distributed python3 train.py`` too. What a
     shell would do more with than to split it into words, another directory and a module (``-m``) may be anywhere.
     """
-    words = _plain_words(entrypoint)
-    while words and re.match(r"\w+=", words[0]):
-        words.pop(0)
-    if words and words[0].startswith("./"):
-        return words[0][2:]
-    if not words or _STARTERS.fullmatch(words[0].rpartition("/")[2]) is None:
+    argv = _plain_words(entrypoint)
+    while argv and re.match(r"\w+=", argv[0]):
+        argv.pop(0)
+    if argv and argv[0].startswith("./"):
+        return argv[0][2:]
+    if not argv or _STARTERS.fullmatch(argv[0].rpartition("/")[2]) is None:
         return ""
-    for before, word in zip(words, words[1:]):
+    for before, word in zip(argv, argv[1:]):
         if before == "-c" or (before == "-m" and _LAUNCHING.fullmatch(word) is None):
             return ""
         if word.endswith((".py", ".sh")) and not word.startswith(("-", "/")) and "=" not in word:
@@ -155,25 +155,26 @@ _EXPANSION = re.compile(r"\$(?:(?P<plain>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*
 _SETS = re.compile(r"(?<![\w$])(\w+)\+?=|\bfor\s+(\w+)\s+in\b|\bread\b([^;|&\n]*)|\bprintf\s+-v\s*(\w+)")
 
 
-def unset_variables(entrypoint: object, known: Container[str]) -> List[str]:
-    """The variables that the entrypoint's shell puts in as nothing, in the order of their first use: neither ``known``, nor set by
-    the entrypoint itself, nor by a job. Where it says what stands for an unset one (``${LR:-1}``), that one is meant to be."""
+def unset_variables(entrypoint: object, names: Container[str]) -> List[str]:
+    """The variables that the entrypoint's shell puts in as nothing, in the order of their first use: neither in
+    ``names``, nor set by the entrypoint itself, nor by a job. One with a default
+    (``${LR:-1}``) is meant to be unset."""
     if not isinstance(entrypoint, str):
         return []
-    own = {name for found in _SETS.findall(entrypoint) for part in found for name in part.split()}
-    found: List[str] = []
+    own = {name for match in _SETS.findall(entrypoint) for part in match for name in part.split()}
+    unset: List[str] = []
     at, quote = 0, ""
     while at < len(entrypoint):
         char = entrypoint[at]
         expansion = _EXPANSION.match(entrypoint, at) if quote != "'" else None
         if expansion:
             name = expansion["plain"] or expansion["braced"]
-            if name not in known and name not in own and name not in found and not _OF_THE_NODE.fullmatch(name):
-                found.append(name)
+            if name not in names and name not in own and name not in unset and not _OF_THE_NODE.fullmatch(name):
+                unset.append(name)
         elif char in "'\"" and quote in ("", char):
             quote = "" if quote else char
         at += 2 if char == "\\" and quote != "'" else 1
-    return found
+    return unset
 
 
 def unknown_references(entrypoint: Union[str, Sequence[str]], hparams: Mapping[str, Any]) -> List[str]:
@@ -195,10 +196,10 @@ def filled(entrypoint: Union[str, Sequence[str]], hparams: Mapping[str, Any]) ->
     flags = _flags(values)
     if isinstance(entrypoint, str):
         return _filled_text(entrypoint, values, flags)
-    words: List[str] = []
+    argv: List[str] = []
     for word in entrypoint:
-        words += flags if word == "{hparams...}" else [_filled_text(word, values, flags, shell=False)]
-    return words
+        argv += flags if word == "{hparams...}" else [_filled_text(word, values, flags, shell=False)]
+    return argv
 
 
 def _filled_text(text: str, values: Mapping[str, Any], flags: Sequence[str], shell: bool = True) -> str:
@@ -207,8 +208,8 @@ def _filled_text(text: str, values: Mapping[str, Any], flags: Sequence[str], she
     while at < len(text):
         reference = None if text[at] != "{" or text[at - 1 : at] == "$" else _REFERENCE.match(text, at)
         if reference and reference["all"]:
-            words = shlex.join(flags)  # in quotes, too, where another shell is to split them
-            result.append((_quoted(words, quote) if quote else words) if shell else " ".join(flags))
+            quoted_flags = shlex.join(flags)  # in quotes, too, where another shell is to split them
+            result.append((_quoted(quoted_flags, quote) if quote else quoted_flags) if shell else " ".join(flags))
             at = reference.end()
         elif reference and reference["name"] in values:
             value = _text(values[reference["name"]])

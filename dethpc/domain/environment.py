@@ -121,13 +121,13 @@ class Environment:
 
 
 def _kept(variables: Dict[str, bytes]) -> Dict[str, bytes]:
-    kept = {name: value for name, value in variables.items() if goes_along(name)}
+    environment = {name: value for name, value in variables.items() if goes_along(name)}
     if _HARNESS.search(
-        kept.get("PYTHONPATH", b"")
+        environment.get("PYTHONPATH", b"")
     ):  # created from within a job, which has dethpc's own code first there
-        paths = [path for path in kept.pop("PYTHONPATH").split(b":") if not _HARNESS.search(path)]
-        kept.update({"PYTHONPATH": b":".join(paths)} if paths else {})
-    return kept
+        paths = [path for path in environment.pop("PYTHONPATH").split(b":") if not _HARNESS.search(path)]
+        environment.update({"PYTHONPATH": b":".join(paths)} if paths else {})
+    return environment
 
 
 def _short(value: object) -> str:

@@ -61,26 +61,26 @@ def of_node(text: str) -> List[Gres]:
     cannot be read is left out, but a GPU is never."""
     if text.strip().lower() in _ABSENT:
         return []
-    found = []
+    resources = []
     for item in _without_brackets(text).split(","):
         parts = [part for part in re.split("[:=]", _bare(item.strip())) if part and part != "no_consume"]
         if not parts:
             continue
         number = _COUNT.fullmatch(parts[-1]) if len(parts) > 1 else None
         kind = parts[1:-1] if number else parts[1:]
-        found.append(Gres(parts[0], ":".join(kind), _number(number) if number else 1))
-    return found
+        resources.append(Gres(parts[0], ":".join(kind), _number(number) if number else 1))
+    return resources
 
 
 def gpus_of_node(text: str) -> Dict[str, int]:
     """GPUs by type, "" where the type has no name."""
-    return by_type(each for each in of_node(text) if each.name == GPU)
+    return by_type(gres for gres in of_node(text) if gres.name == GPU)
 
 
 def by_type(resources: Iterable[Gres]) -> Dict[str, int]:
     counts: Dict[str, int] = {}
-    for each in resources:
-        counts[each.type] = counts.get(each.type, 0) + each.count
+    for gres in resources:
+        counts[gres.type] = counts.get(gres.type, 0) + gres.count
     return counts
 
 
@@ -91,12 +91,12 @@ def written(resources: Iterable[Gres]) -> str:
 
 def gpus_of_names(counts: Mapping[str, int]) -> Dict[str, int]:
     """The same of pyslurm's ``{"gpu:a100": 4, "tmp": 1}``."""
-    found: Dict[str, int] = {}
+    gpus: Dict[str, int] = {}
     for key, count in counts.items():
         name, _, kind = _bare(key).partition(":")
         if name == GPU:
-            found[kind] = found.get(kind, 0) + count
-    return found
+            gpus[kind] = gpus.get(kind, 0) + count
+    return gpus
 
 
 def _entry(item: str, text: str) -> Gres:
@@ -118,10 +118,10 @@ def _entry(item: str, text: str) -> Gres:
 
 def _distinct(resources: List[Gres], text: str) -> List[Gres]:
     """A resource that is named twice counts as it was named last, as in Slurm."""
-    last = {(each.name, each.type): each for each in resources}
-    for each in last.values():
-        if each.type and (each.name, "") in last:
-            raise GresError(f"{text!r} asks for {each.name} both with and without a type")
+    last = {(gres.name, gres.type): gres for gres in resources}
+    for gres in last.values():
+        if gres.type and (gres.name, "") in last:
+            raise GresError(f"{text!r} asks for {gres.name} both with and without a type")
     return list(last.values())
 
 
@@ -130,8 +130,8 @@ def _bare(item: str) -> str:
     return re.sub(r"^gres[/:]", "", item)
 
 
-def _number(found: re.Match[str]) -> int:
-    return int(found[1]) * _UNITS[found[2].upper()]
+def _number(match: re.Match[str]) -> int:
+    return int(match[1]) * _UNITS[match[2].upper()]
 
 
 def _without_brackets(text: str) -> str:

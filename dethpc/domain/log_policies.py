@@ -40,12 +40,12 @@ class LogPolicy(NamedTuple):
         return f'log policy "{self.name}"' if self.name else "a log policy"
 
 
-def _as_python_spells(found: re.Match[str]) -> str:
-    if found["literal"] is not None:
-        return re.escape(found["literal"])
-    if found["name"] is not None:
-        return f"(?P<{found['name']}>"
-    return r"\Z" if found["end"] else found.group()
+def _as_python_spells(match: re.Match[str]) -> str:
+    if match["literal"] is not None:
+        return re.escape(match["literal"])
+    if match["name"] is not None:
+        return f"(?P<{match['name']}>"
+    return r"\Z" if match["end"] else match.group()
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
@@ -78,8 +78,8 @@ class LogMatch(NamedTuple):
 
     @classmethod
     def from_json(cls, obj: Mapping[str, Any]) -> LogMatch:
-        words = {name: plain_text(obj.get(name) or "") for name in ("name", "pattern", "action", "line", "node")}
-        return cls(**words, at=moment(obj.get("at")) or 0.0)
+        texts = {name: plain_text(obj.get(name) or "") for name in ("name", "pattern", "action", "line", "node")}
+        return cls(**texts, at=moment(obj.get("at")) or 0.0)
 
     @property
     def words(self) -> str:
@@ -111,8 +111,8 @@ class Noted(NamedTuple):
 
     @classmethod
     def of(cls, search: Mapping[str, Any]) -> Noted:
-        kept = search.get(_NOTED) or {}
-        return cls(kept.get("name") or "", tuple(kept.get("nodes") or ()))
+        note = search.get(_NOTED) or {}
+        return cls(note.get("name") or "", tuple(note.get("nodes") or ()))
 
     def after(self, matches: Iterable[LogMatch]) -> Noted:
         """With these matches of a further attempt."""

@@ -25,7 +25,7 @@ def times(size: str, slots: int) -> str:
 
 
 def _parts(size: str) -> tuple[int, str]:
-    found = _SIZE.fullmatch(size)
-    if found is None:
+    match = _SIZE.fullmatch(size)
+    if match is None:
         raise ValueError(f"{size!r} is not a size such as 8G or 8000M")
-    return int(found[1]), found[2]
+    return int(match[1]), match[2]

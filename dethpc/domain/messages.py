@@ -42,11 +42,11 @@ def masked(message: str, nodes: Collection[str] = ()) -> str:
     text = _HEX.sub("<hex>", text)
     text = _TEMPORARY.sub("<temporary>", text)
     text = _SHAPE.sub("<number>", text)
-    return _NUMBER.sub(lambda found: found["code"] or "<number>", text)
+    return _NUMBER.sub(lambda match: match["code"] or "<number>", text)
 
 
-def _masked_path(found: re.Match[str]) -> str:
+def _masked_path(match: re.Match[str]) -> str:
     """Its folders without digits, and without the one in a folder for temporary files; the last name as it is."""
-    folder, slash, name = _OF_DETHPC.sub("/<temporary>", found[0]).rpartition("/")
+    folder, slash, name = _OF_DETHPC.sub("/<temporary>", match[0]).rpartition("/")
     folder = _AFTER_TEMPORARY.sub(r"\1/<temporary>", f"{folder}/").rstrip("/")
     return re.sub(r"\d+", "<number>", folder) + slash + name

@@ -20,10 +20,10 @@ class ResourceRequest:
     memory_per_node_mb: int = 0
 
     def __str__(self) -> str:
-        each = count(self.slots_per_node, noun(self.slot_type))
+        slots = count(self.slots_per_node, noun(self.slot_type))
         if not self.slots_per_node:
             return "a CPU of one node"
-        return f"{each} on one node" if self.nodes == 1 else f"{self.nodes} nodes of {each}"
+        return f"{slots} on one node" if self.nodes == 1 else f"{self.nodes} nodes of {slots}"
 
     def fits(self, node: NodeInfo) -> bool:
         """Whether the node, were it empty, holds one node's share of the job."""

@@ -73,10 +73,10 @@ def _masked(value: Any, path: Path, secret: bool, shell: bool) -> Any:
     if isinstance(value, (list, tuple)):
         return [_masked(item, (*path, i), secret, shell) for i, item in enumerate(value)]
     if isinstance(value, dict) or isinstance(value, Mapping):  # noqa: SIM101 - what is no dict takes long to tell
-        told = secret or shell
+        sensitive = secret or shell
         return {
             key: item
-            if not told and key not in _TELLING and _says_nothing(item)
+            if not sensitive and key not in _TELLING and _says_nothing(item)
             else _masked(item, (*path, key), secret or key in SECRET, shell or key in _SHELL)
             for key, item in value.items()
         }
@@ -103,15 +103,15 @@ def hide(text: str, path: Path) -> str:
         name, is_set, value = text.partition("=")
         text = f"{name}={MASK}" if is_set and value and _promises_secret(name) else text
     if "prologue" in path or path[:2] == ("environment", "setup"):
-        text = _SETTING.sub(lambda found: f"{found[1]}={MASK}" if _promises_secret(found[1]) else found[0], text)
+        text = _SETTING.sub(lambda match: f"{match[1]}={MASK}" if _promises_secret(match[1]) else match[0], text)
     return hide_passwords(text)
 
 
 def _promises_secret(name: str) -> bool:
     """No single expression: one that finds a word between others takes time that grows with the square of the name."""
-    words = name.lower().split("_")
+    parts = name.lower().split("_")
     return name.replace("_", "x").isalnum() and (
-        bool(_PART.search(name.lower())) or not _WORDS.isdisjoint(words) or _LATER_WORD in words[1:]
+        bool(_PART.search(name.lower())) or not _WORDS.isdisjoint(parts) or _LATER_WORD in parts[1:]
     )
 
 

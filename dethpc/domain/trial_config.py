@@ -136,4 +136,4 @@ class TrialConfig(NamedTuple):
 def _variables(given: Union[Mapping[str, Sequence[str]], Sequence[str]]) -> dict[str, str]:
     """``given``: by the kind of slots, or one list for all, as people write it."""
     lists = [given[kind] or () for kind in sorted(given)] if isinstance(given, dict) else [given]
-    return dict(each.split("=", 1) for listed in lists for each in listed if "=" in each)
+    return dict(setting.split("=", 1) for listed in lists for setting in listed if "=" in setting)

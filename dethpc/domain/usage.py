@@ -40,7 +40,7 @@ class NodeUse(NamedTuple):
             memory=int(_amount(obj.get("memory"))),
             cpus=int(_amount(obj.get("cpus"))) or None,
             memory_given=int(_amount(obj.get("memory_given"))) or None,
-            gpus=[_gpu(each) for each in gpus if isinstance(each, dict)] if isinstance(gpus, list) else (),
+            gpus=[_gpu(gpu) for gpu in gpus if isinstance(gpu, dict)] if isinstance(gpus, list) else (),
             at=moment(obj.get("at")),
         )
 

@@ -21,12 +21,12 @@ class WarningSignal(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> WarningSignal:
         """``[{R|B}:]SIGNAL[@SECONDS]``. Raises ValueError, which says what is allowed."""
-        found = re.fullmatch(r"(?:([RB]{1,2}):)?(?:SIG)?([A-Z]+\d*|\d+)(?:@(\d+))?", text.strip(), re.I)
-        if found is None:
+        match = re.fullmatch(r"(?:([RB]{1,2}):)?(?:SIG)?([A-Z]+\d*|\d+)(?:@(\d+))?", text.strip(), re.I)
+        if match is None:
             raise ValueError("[{R|B}:]SIGNAL[@SECONDS], such as B:USR1@120")
-        flags, name, seconds = found[1] or "", found[2].upper(), int(found[3] or SECONDS)
-        known = {number.name[len("SIG") :]: int(number) for number in signal.Signals}
-        value = int(name) if name.isdigit() else known.get(name, 0)
+        flags, name, seconds = match[1] or "", match[2].upper(), int(match[3] or SECONDS)
+        numbers = {number.name[len("SIG") :]: int(number) for number in signal.Signals}
+        value = int(name) if name.isdigit() else numbers.get(name, 0)
         if value not in signal.valid_signals():
             raise ValueError("the name or number of a signal, such as USR1")
         if seconds > LONGEST:

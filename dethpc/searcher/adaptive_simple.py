@@ -15,10 +15,10 @@ class AdaptiveSimple(PromotionSearch):
 
     def __init__(self, section: config.AdaptiveSimple, space: Space, seed: int) -> None:
         rungs = section.rungs()
-        even, left = divmod(section.max_trials, len(rungs))
+        even, remainder = divmod(section.max_trials, len(rungs))
         plans = [
-            plan_by_trials(r, section.divisor, section.full_length(), even + (i < left))
+            plan_by_trials(r, section.divisor, section.full_length(), even + (i < remainder))
             for i, r in enumerate(rungs)
-            if even + (i < left) > 0
+            if even + (i < remainder) > 0
         ]
         super().__init__(section, space, seed, plans)

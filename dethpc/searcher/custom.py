@@ -125,13 +125,13 @@ class CustomSearch(Searcher):
         return []
 
     def validated(self, index: int, length: float, metric: float) -> list[Action]:
-        reached = [each for each in self._lengths[index] if each <= length]
+        reached = [target for target in self._lengths[index] if target <= length]
         actions: list[Action] = []
-        for each in reached:
+        for target in reached:
             event = {
                 "requestId": self._request_ids[index],
                 "metric": metric if metric == metric else "NaN",
-                "validateAfterLength": str(each),
+                "validateAfterLength": str(target),
             }
             actions.append(Note(index, "event", {"validationCompleted": event}))
         if reached and len(reached) == len(self._lengths[index]):

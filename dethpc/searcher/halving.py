@@ -57,9 +57,9 @@ class Rung:
         at = self.indexes.index(index)
         del self.indexes[at], self.values[at]
         ordered = sorted(self.values)
-        kept = self.keeps(len(ordered)) if ordered else 0
-        self._best = [-value for value in reversed(ordered[:kept])]
-        self._rest = ordered[kept:]
+        size = self.keeps(len(ordered)) if ordered else 0
+        self._best = [-value for value in reversed(ordered[:size])]
+        self._rest = ordered[size:]
 
 
 class Verdict(NamedTuple):
@@ -114,6 +114,6 @@ def share_concurrency(max_concurrent: int, divisor: float, trials: list[int]) ->
     if max_concurrent == 0:
         shares = [max(trials[-1], int(divisor))] * len(trials)
     else:
-        even, left = divmod(max(max_concurrent, len(trials)), len(trials))
-        shares = [even + (i < left) for i in range(len(trials))]
+        even, remainder = divmod(max(max_concurrent, len(trials)), len(trials))
+        shares = [even + (i < remainder) for i in range(len(trials))]
     return [min(share, count) for share, count in zip(shares, trials, strict=True)]

@@ -81,8 +81,8 @@ class OptunaDraws:
         except Refused:
             raise
         except Exception as error:  # whatever a sampler raises, the search cannot continue
-            words = f"{type(error).__name__}: {error}"
-            raise Refused(f"searcher.sampler: {self._name} failed to draw trial {index + 1}: {words}") from error
+            cause = f"{type(error).__name__}: {error}"
+            raise Refused(f"searcher.sampler: {self._name} failed to draw trial {index + 1}: {cause}") from error
 
     def _draw(self, index: int) -> dict[str, Any]:
         study = self._current_study(index)
@@ -105,8 +105,8 @@ class OptunaDraws:
         if self._study is None:
             self._sampler(index)
             self._study = optuna.create_study(direction="minimize")
-        known = len(self._study.get_trials(deepcopy=False))
-        for earlier in range(known, min(index, len(self._hparams))):
+        count = len(self._study.get_trials(deepcopy=False))
+        for earlier in range(count, min(index, len(self._hparams))):
             params, distributions = self._flat(self._hparams[earlier]), self._distributions()
             state = optuna.trial.TrialState.RUNNING
             trial = optuna.trial.create_trial(state=state, params=params, distributions=distributions)
@@ -149,19 +149,21 @@ class OptunaDraws:
             raise Refused(f"searcher.sampler: {kind.__name__} does not take these options: {error}") from None
 
     def _distributions(self) -> dict[str, Any]:
-        made = _optuna().distributions
-        found: dict[str, Any] = {}
+        kinds = _optuna().distributions
+        distributions: dict[str, Any] = {}
         for path, hp in self._leaves.items():
             if isinstance(hp, Int):
-                found[path] = made.IntDistribution(hp.minval, hp.maxval)
+                distributions[path] = kinds.IntDistribution(hp.minval, hp.maxval)
             elif isinstance(hp, Double):
-                found[path] = made.FloatDistribution(hp.minval, hp.maxval)
+                distributions[path] = kinds.FloatDistribution(hp.minval, hp.maxval)
             elif isinstance(hp, Log):
                 low, high = sorted((hp.base**hp.minval, hp.base**hp.maxval))
-                found[path] = made.FloatDistribution(low, high, log=True)
+                distributions[path] = kinds.FloatDistribution(low, high, log=True)
             elif isinstance(hp, Categorical):
-                found[path] = made.CategoricalDistribution(list(range(len(hp.vals))))  # the values may be anything
-        return found
+                distributions[path] = kinds.CategoricalDistribution(
+                    list(range(len(hp.vals)))
+                )  # the values may be anything
+        return distributions
 
     def _flat(self, hparams: Mapping[str, Any]) -> dict[str, Any]:
         flat: dict[str, Any] = {}
@@ -191,7 +193,7 @@ class OptunaDraws:
 
 def _place(vals: Sequence[Any], value: Any) -> int:
     """Which of ``vals`` it is. 1, 1.0 and true are three values, and NaN is one; raises ValueError for one that is not there."""
-    exact = [json.dumps(each, sort_keys=True) for each in vals]
+    exact = [json.dumps(val, sort_keys=True) for val in vals]
     text = json.dumps(value, sort_keys=True)
     return exact.index(text) if text in exact else list(vals).index(value)
 
@@ -230,11 +232,11 @@ def _check_types(kind: Any, options: Mapping[str, Any]) -> None:
         if name not in options or not all(part in _PLAIN for part in names):
             continue
         value = options[name]
-        types = tuple(each for part in names for each in _PLAIN[part])
+        types = tuple(cls for part in names for cls in _PLAIN[part])
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            wanted = " or ".join(part for part in names if part != "None")
+            expected = " or ".join(part for part in names if part != "None")
             raise Refused(
-                f"searcher.sampler.{name}: {value!r} is a {type(value).__name__}; {kind.__name__} takes {wanted}"
+                f"searcher.sampler.{name}: {value!r} is a {type(value).__name__}; {kind.__name__} takes {expected}"
             )
 
 
