@@ -27,7 +27,7 @@ from dethpc.rundir.home import Home
 from dethpc.searcher.methods import build
 from dethpc.simulator import Pace, Site
 from dethpc.simulator.memory import MemoryStore
-from dethpc.simulator.simulation import Simulation
+from dethpc.simulator.simulation import Master, Simulation
 from dethpc.simulator.workloads import PowerLaw
 from dethpc.state import open_store
 from dethpc.state.tables import REVISION
@@ -116,7 +116,7 @@ def _searched(trials: int) -> Iterator[Row]:
     store = MemoryStore()
     store_rows = store._tables  # noqa: SLF001  its copies would take minutes
     workload = PowerLaw(config.hyperparameters, 0, smaller_is_better=True)
-    simulation = Simulation(Site(nodes=16, slots_per_node=16), Pace(), workload, store=store)
+    simulation = Simulation(Site(nodes=16, slots_per_node=16), Pace(), workload, master=Master(store=store))
     simulation.create(config)
     simulation.run()
     for kind in store_rows:

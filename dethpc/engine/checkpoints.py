@@ -39,8 +39,8 @@ def brought(state: ClusterState, event: events.CheckpointsBrought) -> Decision:
 
 def lost(state: ClusterState, trial: Trial) -> int:
     """How many checkpoints of the trial, whose run is over, never reached their storage."""
-    known = state.checkpoints.get(trial.id, {}).values()
-    return sum(row.reason == NEVER_ARRIVED or row.state is CheckpointState.ACTIVE for row in known)
+    checkpoints = state.checkpoints.get(trial.id, {}).values()
+    return sum(row.reason == NEVER_ARRIVED or row.state is CheckpointState.ACTIVE for row in checkpoints)
 
 
 def change(state: ClusterState, event: events.ChangeCheckpoints) -> Decision:
@@ -56,29 +56,29 @@ def refuse_needed(state: ClusterState, gone: Set[str], others: Mapping[str, str]
     uuid, in words."""
     if not gone:
         return
-    wanted = {**others, **needed(state)}
-    for uuid in sorted(gone & wanted.keys()):
-        raise Refused(f"checkpoint {uuid} is needed: {wanted[uuid]}")
+    reasons = {**others, **needed(state)}
+    for uuid in sorted(gone & reasons.keys()):
+        raise Refused(f"checkpoint {uuid} is needed: {reasons[uuid]}")
 
 
 def needed(state: ClusterState) -> dict[str, str]:
     """What trials that have not ended would start from, and those that a search has yet to create: by uuid, who, in words."""
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for experiment in state.active():
         searcher, id = experiment.config.searcher, experiment.row.id
         if not experiment.row.state.keeps_files:
             continue
         if isinstance(searcher, WarmStart) and searcher.source_checkpoint_uuid:
-            found[searcher.source_checkpoint_uuid] = f"the trials of experiment {id} start from it"
+            reasons[searcher.source_checkpoint_uuid] = f"the trials of experiment {id} start from it"
         copied = isinstance(searcher, PBT)  # a trial that has ended is copied as well
         for index, trial in enumerate(experiment.trials) if copied else _open(experiment):
-            words = f"trial {trial.id} of experiment {id} would start from it"
+            reason = f"trial {trial.id} of experiment {id} would start from it"
             if index not in experiment.open:
-                words = f"the search of experiment {id} may copy trial {trial.id} from it"
+                reason = f"the search of experiment {id} may copy trial {trial.id} from it"
             for uuid in (trial.latest_checkpoint, trial.source_checkpoint):
                 if uuid is not None:
-                    found[uuid] = words
-    return found
+                    reasons[uuid] = reason
+    return reasons
 
 
 def _open(experiment: ExperimentState) -> Iterator[tuple[int, Trial]]:
@@ -86,59 +86,59 @@ def _open(experiment: ExperimentState) -> Iterator[tuple[int, Trial]]:
 
 
 def deleted_by_trial(
-    state: ClusterState, trial: Trial, known: dict[str, Checkpoint], uuid: str, left: dict[str, int]
+    state: ClusterState, trial: Trial, checkpoints: dict[str, Checkpoint], uuid: str, resources: dict[str, int]
 ) -> list[Row]:
-    """A trial's training code deleted a checkpoint of its own, or files of it. ``known`` are the trial's, by uuid.
+    """A trial's training code deleted a checkpoint of its own, or files of it. ``checkpoints`` are the trial's, by uuid.
 
     The rows: the checkpoint, and the trial when it now goes on from another one.
     """
-    checkpoint = known.get(uuid)
+    checkpoint = checkpoints.get(uuid)
     if checkpoint is None:
         return []
-    partly = CheckpointState.PARTIALLY_DELETED if left else CheckpointState.DELETED
-    changed = replace(checkpoint, state=partly, resources=left)
+    partly = CheckpointState.PARTIALLY_DELETED if resources else CheckpointState.DELETED
+    changed = replace(checkpoint, state=partly, resources=resources)
     if checkpoint.state is CheckpointState.ACTIVE:
         changed = replace(changed, reason=NEVER_ARRIVED)
     if trial.latest_checkpoint != uuid:
         return [changed]
-    return [changed, _without(state, trial, {**known, uuid: changed})]
+    return [changed, _without(state, trial, {**checkpoints, uuid: changed})]
 
 
 def never_arrived(state: ClusterState, trial_id: int | None, run_id: str) -> list[Row]:
     """The checkpoints that waited for their storage when what the run had on its nodes was lost."""
-    known = state.checkpoints.get(trial_id, {}) if trial_id is not None else {}
+    checkpoints = state.checkpoints.get(trial_id, {}) if trial_id is not None else {}
     return [
         replace(row, state=CheckpointState.DELETED, resources={}, reason=NEVER_ARRIVED)
-        for row in known.values()
+        for row in checkpoints.values()
         if row.state is CheckpointState.ACTIVE and row.run_id == run_id
     ]
 
 
 def damaged(
-    state: ClusterState, trial: Trial, known: dict[str, Checkpoint], uuid: str, why: str
+    state: ClusterState, trial: Trial, checkpoints: dict[str, Checkpoint], uuid: str, why: str
 ) -> tuple[list[Row], str]:
-    """A checkpoint of ``trial`` failed its checks on restore. ``known`` as for ``deleted_by_trial``.
+    """A checkpoint of ``trial`` failed its checks on restore. ``checkpoints`` as for ``deleted_by_trial``.
 
     The rows, as there; and what the trial goes on from now, in words: "" where that is no other than before.
     """
-    checkpoint = known.get(uuid)
+    checkpoint = checkpoints.get(uuid)
     if checkpoint is None or checkpoint.decided is CheckpointState.DELETED:
         return [], ""
     changed = replace(checkpoint, state=CheckpointState.ERROR, reason=why)
     if trial.latest_checkpoint != uuid:
         return [changed], ""
-    trial = _without(state, trial, {**known, uuid: changed})
+    trial = _without(state, trial, {**checkpoints, uuid: changed})
     if trial.latest_checkpoint is not None:
-        latest = known[trial.latest_checkpoint]
+        latest = checkpoints[trial.latest_checkpoint]
         trial = replace(trial, steps_completed=latest.steps_completed)
-        words = f"the trial goes on from checkpoint {latest.uuid} ({latest.steps_completed} steps)"
+        resumption = f"the trial goes on from checkpoint {latest.uuid} ({latest.steps_completed} steps)"
     elif trial.source_checkpoint is not None:
         trial = replace(trial, steps_completed=0)
-        words = f"no earlier one is left, so the trial begins again from checkpoint {trial.source_checkpoint}"
+        resumption = f"no earlier one is left, so the trial begins again from checkpoint {trial.source_checkpoint}"
     else:
         trial = replace(trial, steps_completed=0)
-        words = "no earlier one is left, so the trial begins again at 0 steps"
-    return [changed, trial], words
+        resumption = "no earlier one is left, so the trial begins again at 0 steps"
+    return [changed, trial], resumption
 
 
 def source_damaged(state: ClusterState, event: events.SourceDamaged) -> Decision:
@@ -146,10 +146,10 @@ def source_damaged(state: ClusterState, event: events.SourceDamaged) -> Decision
     was before."""
     checkpoint = event.checkpoint
     owner = state.trial(checkpoint.trial_id)
-    known = {} if owner is None else state.checkpoints.get(owner.id, {})
+    checkpoints = {} if owner is None else state.checkpoints.get(owner.id, {})
     copies = [] if owner is None else _copies(state, owner, checkpoint, event.others)
-    if owner is not None and checkpoint.uuid in known:
-        return Decision([*damaged(state, owner, known, checkpoint.uuid, event.why)[0], *copies])
+    if owner is not None and checkpoint.uuid in checkpoints:
+        return Decision([*damaged(state, owner, checkpoints, checkpoint.uuid, event.why)[0], *copies])
     if checkpoint.decided is CheckpointState.DELETED:
         return Decision(copies)
     return Decision([replace(checkpoint, state=CheckpointState.ERROR, reason=event.why), *copies])
@@ -169,24 +169,26 @@ def _copies(state: ClusterState, owner: Trial, checkpoint: Checkpoint, others: I
     ]
 
 
-def usable(state: ClusterState, trial: Trial, known: Iterable[Checkpoint]) -> list[Checkpoint]:
-    """The checkpoints of ``known`` from which the open trial may go on, latest first."""
-    return left(state.attempts.get(task_id(trial.experiment_id, trial.id), []), known)
+def usable(state: ClusterState, trial: Trial, checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
+    """Those of ``checkpoints`` from which the open trial may go on, latest first."""
+    return usable_after(state.attempts.get(task_id(trial.experiment_id, trial.id), []), checkpoints)
 
 
-def left(attempts: Iterable[Attempt], known: Iterable[Checkpoint]) -> list[Checkpoint]:
-    """A trial's checkpoints of ``known`` from which it may go on after its ``attempts``, latest first.
+def usable_after(attempts: Iterable[Attempt], checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
+    """Those of a trial's ``checkpoints`` from which it may go on after its ``attempts``, latest first.
 
     Not those that a later attempt, which began at an earlier one, has left behind: its reports would be void up to there.
     """
     void = {(a.run_id, a.number): a.void_after for a in attempts if a.void_after is not None}
-    found = [
-        c for c in known if c.decided is CheckpointState.COMPLETED and c.seq <= void.get((c.run_id, c.attempt), c.seq)
+    candidates = [
+        c
+        for c in checkpoints
+        if c.decided is CheckpointState.COMPLETED and c.seq <= void.get((c.run_id, c.attempt), c.seq)
     ]
-    return sorted(found, key=lambda c: c.reported_at, reverse=True)
+    return sorted(candidates, key=lambda c: c.reported_at, reverse=True)
 
 
-def _without(state: ClusterState, trial: Trial, known: dict[str, Checkpoint]) -> Trial:
+def _without(state: ClusterState, trial: Trial, checkpoints: dict[str, Checkpoint]) -> Trial:
     """The trial as it goes on from the latest of its checkpoints that is left."""
-    found = usable(state, trial, known.values())
-    return replace(trial, latest_checkpoint=found[0].uuid if found else None)
+    candidates = usable(state, trial, checkpoints.values())
+    return replace(trial, latest_checkpoint=candidates[0].uuid if candidates else None)

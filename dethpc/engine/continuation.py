@@ -14,7 +14,7 @@ from dethpc.domain.log_policies import forgotten
 from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import State
 from dethpc.engine import events
-from dethpc.engine.checkpoints import left
+from dethpc.engine.checkpoints import usable_after
 from dethpc.engine.decision import Decision
 from dethpc.engine.first_trial import freed
 from dethpc.engine.fold import in_order
@@ -31,16 +31,16 @@ WHOLE = ("single", "random", "grid")
 
 def begin(state: ClusterState, event: events.ContinueExperiment) -> Decision:
     """Raises Refused where it has not ended."""
-    known = state.experiments.get(event.experiment_id)
-    if known is not None:
-        _check(known)
+    experiment = state.experiments.get(event.experiment_id)
+    if experiment is not None:
+        _check(experiment)
 
     def missing(row: Row) -> bool:
-        if known is None:
+        if experiment is None:
             return True
         if isinstance(row, SearchNote):
-            return row.seq > known.notes  # a searcher that hears a note twice knows something else
-        return not isinstance(row, Experiment) and not (isinstance(row, Trial) and row.index < len(known.trials))
+            return row.seq > experiment.notes  # a searcher that hears a note twice knows something else
+        return not isinstance(row, Experiment) and not (isinstance(row, Trial) and row.index < len(experiment.trials))
 
     loaded = [row for row in in_order(event.past) if missing(row)]
     go_on = events.GoOn(event.experiment_id, event.config, event.past, event.at, event.gone)
@@ -150,13 +150,13 @@ def _fields(config: ExperimentConfig) -> dict[str, Any]:
 
 def _histories(past: Snapshot) -> dict[str, tuple[list[Attempt], list[Checkpoint]]]:
     """The attempts, in order, and the checkpoints of each trial, by its task."""
-    found: dict[str, tuple[list[Attempt], list[Checkpoint]]] = {}
+    histories: dict[str, tuple[list[Attempt], list[Checkpoint]]] = {}
     for row in in_order(past):
         if isinstance(row, Attempt):
-            found.setdefault(row.task_id, ([], []))[0].append(row)
+            histories.setdefault(row.task_id, ([], []))[0].append(row)
         elif isinstance(row, Checkpoint):
-            found.setdefault(task_id(row.experiment_id, row.trial_id), ([], []))[1].append(row)
-    return found
+            histories.setdefault(task_id(row.experiment_id, row.trial_id), ([], []))[1].append(row)
+    return histories
 
 
 def _trial_opened(
@@ -166,7 +166,7 @@ def _trial_opened(
     history: tuple[list[Attempt], list[Checkpoint]],
 ) -> list[Row]:
     attempts, checkpoints = history
-    uuids = [checkpoint.uuid for checkpoint in left(attempts, checkpoints)]
+    uuids = [checkpoint.uuid for checkpoint in usable_after(attempts, checkpoints)]
     latest = trial.latest_checkpoint if trial.latest_checkpoint in uuids else next(iter(uuids), None)
     again = freed(trial)
     again = replace(
@@ -194,5 +194,5 @@ def _values(trial: Trial, experiment: ExperimentState, config: ExperimentConfig)
     if config.hyperparameters == before:
         return trial.hparams
     drawn = sample(config.space, experiment.row.seed, trial.index)
-    kept = {name for name in drawn if name in trial.hparams and before.get(name) == config.hyperparameters[name]}
-    return {name: trial.hparams[name] if name in kept else value for name, value in drawn.items()}
+    unchanged = {name for name in drawn if name in trial.hparams and before.get(name) == config.hyperparameters[name]}
+    return {name: trial.hparams[name] if name in unchanged else value for name, value in drawn.items()}

@@ -12,6 +12,7 @@ from dethpc.domain.ports import JobRecord, JobState
 from dethpc.domain.reports import STORAGE_AWAY, WOULD_FAIL_AGAIN
 from dethpc.domain.states import End, Intent
 from dethpc.domain.stopping import StopReason
+from dethpc.engine.events.run_directory import AttemptEnded
 
 _FROM_SCHEDULER = {
     JobState.PREEMPTED: (End.PREEMPTED, "the scheduler gave its slots to another job"),
@@ -78,7 +79,7 @@ class Evidence:
     record: JobRecord | None
     early_exit: str
     log_tail: str
-    asked: str  # why the attempt had been asked to stop
+    stop_reason: str  # why the attempt had been asked to stop
     scheduler: tuple[End, str] | None  # what the scheduler's word alone amounts to
     code: int | None
 
@@ -91,7 +92,7 @@ class Evidence:
     def cut_short(self) -> bool:
         """What fails after its slots were asked for had no fair chance; towards a time limit there was time for all of its work."""
         killed = self.code is None or self.report.signal in (9, 15)
-        return self.asked in _ASKED and (self.asked == StopReason.PREEMPTED or killed)
+        return self.stop_reason in _ASKED and (self.stop_reason == StopReason.PREEMPTED or killed)
 
 
 class Rule(NamedTuple):
@@ -125,11 +126,13 @@ RULES = (
         lambda e: e.scheduler is not None and not (e.clean and e.scheduler[0] is End.OUT_OF_MEMORY),
         lambda e: Verdict(*(e.scheduler or (End.LOST, "")), e.code),
     ),
-    Rule("left when asked", lambda e: e.clean and e.asked in _ASKED, lambda e: Verdict(*_ASKED[e.asked], 0)),
+    Rule(
+        "left when asked", lambda e: e.clean and e.stop_reason in _ASKED, lambda e: Verdict(*_ASKED[e.stop_reason], 0)
+    ),
     Rule(
         "left for a reason of its own",
         lambda e: e.clean,
-        lambda e: Verdict(End.STOPPED, f"stopped: {e.asked or 'asked to'}", 0),
+        lambda e: Verdict(End.STOPPED, f"stopped: {e.stop_reason or 'asked to'}", 0),
     ),
     Rule(
         "no master",
@@ -138,7 +141,7 @@ RULES = (
     ),
     Rule(
         "its storage was away before training",
-        lambda e: e.report.phase == "storage" and e.asked not in _ASKED,
+        lambda e: e.report.phase == "storage" and e.stop_reason not in _ASKED,
         lambda e: Verdict(End.STORAGE_AWAY, e.report.message, e.code),
     ),
     Rule(
@@ -148,12 +151,12 @@ RULES = (
     ),
     Rule(
         "the nodes did not meet",
-        lambda e: e.report.phase == "rendezvous" and e.asked not in _ASKED,
+        lambda e: e.report.phase == "rendezvous" and e.stop_reason not in _ASKED,
         lambda e: Verdict(End.LAUNCH_FAILED, e.report.message, e.code, tries=MAX_MISSED),
     ),
     Rule(
         "failed before training",
-        lambda e: e.report.phase in _SETUP_PHASES and e.asked not in _ASKED,
+        lambda e: e.report.phase in _SETUP_PHASES and e.stop_reason not in _ASKED,
         lambda e: Verdict(End.LAUNCH_FAILED, e.report.message, e.code),
     ),
     Rule(
@@ -170,7 +173,7 @@ RULES = (
     Rule(
         "cut short",
         lambda e: e.reported and e.cut_short,
-        lambda e: Verdict(_ASKED[e.asked][0], e.report.message or _ASKED[e.asked][1], e.code),
+        lambda e: Verdict(_ASKED[e.stop_reason][0], e.report.message or _ASKED[e.stop_reason][1], e.code),
     ),
     Rule(
         "its storage is away",
@@ -194,7 +197,7 @@ RULES = (
         lambda e: e.run.intent is Intent.STOP,
         lambda e: Verdict(End.STOPPED, e.run.intent_reason, e.code),
     ),
-    Rule("gone when asked", lambda e: e.asked in _ASKED, lambda e: Verdict(*_ASKED[e.asked], e.code)),
+    Rule("gone when asked", lambda e: e.stop_reason in _ASKED, lambda e: Verdict(*_ASKED[e.stop_reason], e.code)),
     Rule(
         "never started",
         lambda e: e.run.attempt < 0 and e.record is not None and e.record.state is not JobState.COMPLETED,
@@ -209,44 +212,22 @@ RULES = (
 """In the order of trust: what the training said, what the master intended, what the scheduler says, what the end report tells."""
 
 
-def rule_for(
-    run: Run,
-    report: EndReport | None,
-    record: JobRecord | None,
-    *,
-    early_exit: str = "",
-    requeued: bool = False,
-    log_tail: str = "",
-    asked: str = "",
-) -> tuple[Rule, Evidence]:
+def rule_for(run: Run, event: AttemptEnded, early_exit: str = "") -> tuple[Rule, Evidence]:
     """The first rule that applies, and what it applies to. Arguments as those of ``classify``."""
-    reported, known = report is not None, report or EndReport()
-    code = known.exit_code if known.exit_code is not None or record is None else record.exit_code
-    asked = known.stop_reason or asked
-    scheduler = _scheduler_end(record, requeued, asked)
-    evidence = Evidence(run, known, reported, record, early_exit, log_tail, asked, scheduler, code)
+    report, record = event.report or EndReport(), event.record
+    code = report.exit_code if report.exit_code is not None or record is None else record.exit_code
+    # Where the scheduler has forgotten the job and nobody lived to write a report, the request to stop is all that is known.
+    stop_reason = report.stop_reason or event.stop_reason
+    scheduler = _scheduler_end(record, event.requeued, stop_reason)
+    reported = event.report is not None
+    evidence = Evidence(run, report, reported, record, early_exit, event.log_tail, stop_reason, scheduler, code)
     return next(rule for rule in RULES if rule.applies(evidence)), evidence
 
 
-def classify(
-    run: Run,
-    report: EndReport | None,
-    record: JobRecord | None,
-    *,
-    early_exit: str = "",
-    requeued: bool = False,
-    log_tail: str = "",
-    asked: str = "",
-) -> Verdict:
-    """Why the attempt ended: what the first of ``RULES`` says that applies.
-
-    ``early_exit`` is what user code reported through the Core API. ``asked`` is why the attempt had been asked to stop; it speaks
-    where the scheduler has forgotten the job and nobody lived to write a report. ``log_tail`` is the end of the batch script's own
-    output, the only evidence when nothing else was written.
-    """
-    rule, evidence = rule_for(
-        run, report, record, early_exit=early_exit, requeued=requeued, log_tail=log_tail, asked=asked
-    )
+def classify(run: Run, event: AttemptEnded, early_exit: str = "") -> Verdict:
+    """Why the attempt ended: the verdict of the first of ``RULES`` that applies. ``early_exit``: what user code reported through
+    the Core API."""
+    rule, evidence = rule_for(run, event, early_exit)
     return rule.verdict(evidence)
 
 
@@ -258,7 +239,7 @@ def _before_training(record: JobRecord | None) -> str:
     return f"the job ended ({record.state.value if record else 'gone'}) before training began"
 
 
-def _scheduler_end(record: JobRecord | None, requeued: bool, asked: str) -> tuple[End, str] | None:
+def _scheduler_end(record: JobRecord | None, requeued: bool, stop_reason: str) -> tuple[End, str] | None:
     if record is not None:
         if record.state in _FROM_SCHEDULER:
             return _FROM_SCHEDULER[record.state]
@@ -268,7 +249,7 @@ def _scheduler_end(record: JobRecord | None, requeued: bool, asked: str) -> tupl
             return End.CANCELLED, "the job was cancelled outside dethpc"
     if requeued:
         # A job that is taken off its nodes is told so first; one whose node died is not.
-        if asked == StopReason.PREEMPTED:
+        if stop_reason == StopReason.PREEMPTED:
             return End.PREEMPTED, "the job was requeued"
         return End.NODE_FAIL, "a node failed, and the scheduler requeued the job"
     return None

@@ -67,15 +67,15 @@ def load(state: ClusterState, event: events.LoadExperiment) -> Decision:
     """Raises NotFound for one that was deleted."""
     if event.experiment.state is State.DELETED:
         raise NotFound(f"no experiment {event.experiment.id}")
-    known = state.experiments.get(event.experiment.id)
-    trials = event.trials[len(known.trials) if known else 0 :]
+    existing = state.experiments.get(event.experiment.id)
+    trials = event.trials[len(existing.trials) if existing else 0 :]
     then = [] if event.then is None else [event.then]
-    return Decision(then=then, loaded=[*([] if known else [event.experiment]), *trials])
+    return Decision(then=then, loaded=[*([] if existing else [event.experiment]), *trials])
 
 
 def import_run(state: ClusterState, event: events.ImportRun) -> Decision:
     """An experiment of one trial. Whether the run was imported before, is for the caller to see: it may have ended long ago."""
-    made = create(
+    decision = create(
         state,
         events.CreateExperiment(
             owner=event.owner,
@@ -90,7 +90,7 @@ def import_run(state: ClusterState, event: events.ImportRun) -> Decision:
             imported_run=event.run_id,
         ),
     )
-    experiment = made.rows[0]
+    experiment = decision.rows[0]
     assert isinstance(experiment, Experiment)
     searcher = state.build_searcher(event.config.searcher, event.config.space, event.seed)
     trial = new_trial(
@@ -112,8 +112,8 @@ def import_run(state: ClusterState, event: events.ImportRun) -> Decision:
         pool=experiment.pool,
         scheduler_job_id=event.job_id,
     )
-    made.rows += [trial, trial_task(experiment, trial), run]
-    return made
+    decision.rows += [trial, trial_task(experiment, trial), run]
+    return decision
 
 
 def activate(state: ClusterState, event: events.Activate) -> Decision:
@@ -190,20 +190,20 @@ def kill_trial(state: ClusterState, event: events.KillTrial) -> Decision:
 def change(state: ClusterState, event: events.ChangeExperiment) -> Decision:
     experiment = state.experiment(event.experiment_id)
     row = experiment.row
-    wanted = event.changes
-    if wanted.archived is not UNSET and not row.state.terminal:
+    changes = event.changes
+    if changes.archived is not UNSET and not row.state.terminal:
         raise Refused(f"experiment {row.id} is {row.state.value}; only one that has ended can be archived")
     if row.kind.submitted:
-        priority = None if wanted.priority is UNSET else wanted.priority
-        allowed(state, row, priority=priority, weight=None if wanted.weight is UNSET else wanted.weight)
-    given = wanted.given()
+        priority = None if changes.priority is UNSET else changes.priority
+        allowed(state, row, priority=priority, weight=None if changes.weight is UNSET else changes.weight)
+    given = changes.given()
     config = experiment.config.with_changes(given)
     if config is not experiment.config:
         given["config"] = config.to_json()
     changed = replace(row, **given)
     decision = Decision([changed], [events.Schedule(event.at)])
-    if wanted.max_slots is not UNSET:
-        _give_back(experiment, wanted.max_slots, event.at, decision)
+    if changes.max_slots is not UNSET:
+        _give_back(experiment, changes.max_slots, event.at, decision)
     return decision
 
 

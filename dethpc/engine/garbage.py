@@ -39,15 +39,15 @@ class Candidate(NamedTuple):
     whole: bool = True  # False: some of its files were deleted, and no trial can go on from it
 
 
-def unwanted(policy: Policy, candidates: Iterable[Candidate], kept: Collection[str] = ()) -> list[str]:
-    """Those that the policy does not keep, and that are not among ``kept``: their uuids, the oldest first.
+def unwanted(policy: Policy, candidates: Iterable[Candidate], protected: Collection[str] = ()) -> list[str]:
+    """Those that the policy does not keep, and that are not among ``protected``: their uuids, the oldest first.
 
     What one of the three counts keeps, stays. Equally good ones rank by age, the older first. Without a value a checkpoint is none
     of the best. One that is whole comes before all that are not, in each count: a trial goes on from no other, and nobody can use
     what is left of the best.
     """
     ordered = sorted(candidates, key=attrgetter("reported_at", "uuid"))
-    stays = set(kept)
+    stays = set(protected)
     sign = 1.0 if policy.smaller_is_better else -1.0
     measured = [c for c in ordered if c.value is not None and math.isfinite(c.value)]
     best = sorted(measured, key=lambda c: (not c.whole, sign * c.value))  # type: ignore[operator]
@@ -86,29 +86,29 @@ HAVE_FILES = (CheckpointState.COMPLETED, CheckpointState.PARTIALLY_DELETED)
 """What a policy decides about. One that is damaged stays until somebody has looked at it: its storage may come back."""
 
 
-def without(checkpoint: Checkpoint, left: dict[str, int], globs: Collection[str]) -> Checkpoint:
+def without(checkpoint: Checkpoint, files: dict[str, int], globs: Collection[str]) -> Checkpoint:
     """The checkpoint when a task is to remove the files that match, which leaves these; without ``globs``, when the others are gone
     already."""
     if not globs:
-        return _of_files(checkpoint, left)
-    if left and set(left) >= set(checkpoint.resources):
+        return _of_files(checkpoint, files)
+    if files and set(files) >= set(checkpoint.resources):
         return checkpoint  # none of its files matches
     removing = list(dict.fromkeys([*checkpoint.removing.splitlines(), *globs]))
-    whole = not left or EVERYTHING in removing
+    whole = not files or EVERYTHING in removing
     row = no_longer_waits(checkpoint) if whole else checkpoint
     return replace(row, removing=EVERYTHING if whole else "\n".join(removing))
 
 
-def _of_files(checkpoint: Checkpoint, left: dict[str, int]) -> Checkpoint:
+def _of_files(checkpoint: Checkpoint, files: dict[str, int]) -> Checkpoint:
     """The checkpoint when these are its files."""
-    if checkpoint.state is CheckpointState.DELETED or not left:
+    if checkpoint.state is CheckpointState.DELETED or not files:
         return replace(no_longer_waits(checkpoint), resources={}, state=CheckpointState.DELETED)
-    kept = checkpoint.state in (CheckpointState.COMPLETED, CheckpointState.ERROR)
-    all_there = set(left) >= set(checkpoint.resources)
+    undeleted = checkpoint.state in (CheckpointState.COMPLETED, CheckpointState.ERROR)
+    all_there = set(files) >= set(checkpoint.resources)
     return replace(
         checkpoint,
-        resources=left,
-        state=checkpoint.state if kept and all_there else CheckpointState.PARTIALLY_DELETED,
+        resources=files,
+        state=checkpoint.state if undeleted and all_there else CheckpointState.PARTIALLY_DELETED,
     )
 
 
@@ -116,14 +116,14 @@ def removed(state: ClusterState, event: events.FilesRemoved) -> Decision:
     """A task has removed files of checkpoints. What was wished meanwhile is still to be done."""
     rows: list[Row] = []
     for checkpoint in event.checkpoints:
-        globs, left = event.done[checkpoint.uuid]
+        globs, files = event.done[checkpoint.uuid]
         removing = "\n".join(glob for glob in checkpoint.removing.splitlines() if glob not in globs)
         if removing == checkpoint.removing:
             continue
         row = replace(checkpoint, removing=removing)
         if why := event.refused.get(row.uuid):
             row = replace(row, reason=f"its files were left in place: {why}"[:500])
-            left = {} if checkpoint.decided is CheckpointState.DELETED else checkpoint.resources
-        row = _of_files(row, left)
+            files = {} if checkpoint.decided is CheckpointState.DELETED else checkpoint.resources
+        row = _of_files(row, files)
         rows.append(row)
     return Decision(rows)

@@ -47,24 +47,24 @@ def assign(jobs: Sequence[PendingJob], at_most: int) -> list[int]:
     A job that is in its place is left alone. One that should come sooner takes back what it stepped back; where that is not
     enough, those before it step back. When not all can change, those go first that stand in the way of most.
     """
-    wanted = [job.nice for job in _arranged(jobs)]
-    changed = [n for n, job in enumerate(jobs) if wanted[n] != job.nice]
-    for n in sorted(changed, key=lambda n: (wanted[n] > jobs[n].nice, -jobs[n].priority))[max(0, at_most) :]:
-        wanted[n] = jobs[n].nice
-    return wanted
+    targets = [job.nice for job in _arranged(jobs)]
+    changed = [n for n, job in enumerate(jobs) if targets[n] != job.nice]
+    for n in sorted(changed, key=lambda n: (targets[n] > jobs[n].nice, -jobs[n].priority))[max(0, at_most) :]:
+        targets[n] = jobs[n].nice
+    return targets
 
 
 def in_the_way(jobs: Sequence[PendingJob]) -> list[int]:
     """Which of ``jobs`` start before one that is given before them, whatever their nice, and would not if they came anew."""
     if all(job.base > len(jobs) for job in jobs):
         return []  # each can step back behind all others
-    found, last = [], None
+    positions, last = [], None
     for n, job in enumerate(_arranged(jobs)):
         if last is None or job.place < last:
             last = job.place
         elif job.priority == last[0]:
-            found.append(n)
-    return found
+            positions.append(n)
+    return positions
 
 
 def _arranged(jobs: Sequence[PendingJob]) -> list[PendingJob]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Attempt, NodeHealth, Run
@@ -49,20 +50,31 @@ def judged(
         return []
     if verdict.end in _WELL and attempt.applied_seq > 0:
         return [cleared for name in attempt.nodes if (cleared := _cleared(state.nodes.get(name))) is not None]
-    found = _accused(attempt, verdict, event)
-    if found is None:
+    accusation = _accused(attempt, verdict, event)
+    if accusation is None:
         return []
-    kind, names, certain = found
+    kind, names, certain = accusation
     good_nodes = state.experiments[state.trials[trial_id].experiment_id].good_nodes
     if not certain:
         names = [name for name in names if good_nodes - {name}]
-    return [_blamed(state, name, kind, trial_id, run, 1 / len(names), verdict.reason, event.at) for name in names]
+    if not names:
+        return []
+    # A failure on several nodes, one of which did it, counts in parts.
+    failure = {
+        "at": event.at,
+        "trial": trial_id,
+        "run": run.id,
+        "weight": 1 / len(names),
+        "kind": kind,
+        "message": verdict.reason[:200],
+    }
+    return [_blamed(state, name, failure) for name in names]
 
 
 def may_heal_elsewhere(report: EndReport | None) -> bool:
     """Whether what failed speaks of a node's hardware, or of a device or file system that another node may have."""
-    said = "" if report is None else _said(report)
-    return bool(_HARDWARE.search(said) or _MISSING.search(said))
+    message = "" if report is None else _said(report)
+    return bool(_HARDWARE.search(message) or _MISSING.search(message))
 
 
 def _said(report: EndReport) -> str:
@@ -86,12 +98,12 @@ def _accused(attempt: Attempt, verdict: Verdict, event: events.AttemptEnded) -> 
     if event.record is not None and event.record.state in (JobState.NODE_FAIL, JobState.BOOT_FAIL):
         return "failed", attempt.nodes, True
     where = _where(attempt, report)
-    said = _said(report)
-    if verdict.end is End.USER_ERROR and _HARDWARE.search(said):
+    message = _said(report)
+    if verdict.end is End.USER_ERROR and _HARDWARE.search(message):
         return "broken hardware", where, True
     if verdict.end is End.LAUNCH_FAILED and not verdict.permanent:
         return "could not start", where, False
-    if verdict.end is End.USER_ERROR and _MISSING.search(said):
+    if verdict.end is End.USER_ERROR and _MISSING.search(message):
         return "device or file system missing", where, False
     return None
 
@@ -103,19 +115,16 @@ def _where(attempt: Attempt, report: EndReport) -> Sequence[str]:
     return attempt.nodes
 
 
-def _blamed(
-    state: ClusterState, name: str, kind: str, trial_id: int, run: Run, weight: float, message: str, at: float
-) -> NodeHealth:
-    """The node with one failure more. ``weight``: a failure on several nodes, one of which did it, counts in parts."""
-    limits, node = state.bad_nodes, state.nodes.get(name) or NodeHealth(name)
-    failure = {"at": at, "trial": trial_id, "run": run.id, "weight": weight, "kind": kind, "message": message[:200]}
+def _blamed(state: ClusterState, name: str, failure: dict[str, Any]) -> NodeHealth:
+    """The node with one ``failure`` more (an entry of ``NodeHealth.failures``)."""
+    limits, node, at = state.bad_nodes, state.nodes.get(name) or NodeHealth(name), failure["at"]
     failures = [*(f for f in node.failures if at - f["at"] < limits.within), failure]
     node = replace(node, failures=failures)
     trials = {f["trial"] for f in failures}
     enough = sum(f["weight"] for f in failures) >= limits.failures - 1e-9
     if node.excluded(at) or len(trials) < TRIALS or not enough:
         return node
-    why = f"{count(len(failures), 'failure')} of {count(len(trials), 'trial')}, the last: {kind}"
+    why = f"{count(len(failures), 'failure')} of {count(len(trials), 'trial')}, the last: {failure['kind']}"
     return replace(node, excluded_since=at, excluded_until=at + limits.exclude, reason=why)
 
 
@@ -140,7 +149,7 @@ def enable(state: ClusterState, event: events.EnableNode) -> Decision:
 
 
 def left_out(
-    off: Iterable[NodeHealth], members: Sequence[NodeInfo], asked: ResourceRequest, refused: Sequence[str] = ()
+    off: Iterable[NodeHealth], members: Sequence[NodeInfo], request: ResourceRequest, refused: Sequence[str] = ()
 ) -> list[str]:
     """Names of a pool's nodes that a job is not to be sent to, never so many that too few are left for it.
 
@@ -149,14 +158,14 @@ def left_out(
     """
     never = {node.name for node in members if node.name in refused}
     members = [node for node in members if node.name not in never]
-    known = {node.name: node for node in members}
-    room = sum(node.state.usable and asked.fits(node) for node in members) - asked.nodes
+    by_name = {node.name: node for node in members}
+    room = sum(node.state.usable and request.fits(node) for node in members) - request.nodes
     names = []
     for node in sorted(off, key=lambda node: (node.excluded_until is not None, -(node.excluded_since or 0), node.name)):
-        info = known.get(node.name)
+        info = by_name.get(node.name)
         if info is None:
             continue
-        if info.state.usable and asked.fits(info):
+        if info.state.usable and request.fits(info):
             if room <= 0:
                 continue
             room -= 1
@@ -164,10 +173,10 @@ def left_out(
     return sorted({*names, *never})
 
 
-def too_few_left(members: Sequence[NodeInfo], asked: ResourceRequest, refused: Sequence[str]) -> bool:
+def too_few_left(members: Sequence[NodeInfo], request: ResourceRequest, refused: Sequence[str]) -> bool:
     """Whether a job can run on nodes of the pool as the site has it, but not without those that its trial has ``refused``."""
-    names = {node.name for node in members if asked.fits(node)}
-    return len(names - set(refused)) < asked.nodes <= len(names)
+    names = {node.name for node in members if request.fits(node)}
+    return len(names - set(refused)) < request.nodes <= len(names)
 
 
 def avoided(state: ClusterState, task_id: str, at: float) -> list[NodeHealth]:

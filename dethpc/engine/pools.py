@@ -44,9 +44,9 @@ class Free:
         at = bisect.bisect_left(self.slots, slots)  # the fullest nodes that still have room
         if at + nodes > len(self.slots):
             return False
-        taken = self.slots[at : at + nodes]
+        chosen = self.slots[at : at + nodes]
         del self.slots[at : at + nodes]
-        for free in taken:
+        for free in chosen:
             if free > slots:
                 bisect.insort(self.slots, free - slots)
         return True

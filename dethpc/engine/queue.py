@@ -132,22 +132,22 @@ def seen(state: ClusterState, event: events.QueueSeen) -> Decision:
     decision = Decision(then=[events.Schedule(event.at)])
     for pool in sorted(event.nodes):
         decision.rows += _looked(state, event, pool)
-    left = REORDER_AT_ONCE
+    budget = REORDER_AT_ONCE
     for pool in sorted(state.live.pending):
         ordered = [run for run in in_order(state, pool, event.at) if not held(run) and not stands_aside(state, run)]
-        kept = _kept(state, pool, ordered)
-        runs = _as_they_stand(state, [run for run in ordered[:kept] if run.id in event.waiting], event)
-        back = ordered[kept:]
+        size = _kept(state, pool, ordered)
+        runs = _as_they_stand(state, [run for run in ordered[:size] if run.id in event.waiting], event)
+        back = ordered[size:]
         if not shares(state, pool):  # there who starts too soon has less later
             back = [runs[n] for n in in_the_way([event.waiting[run.id] for run in runs])] + back
-        for run in back[-left:] if left else ():
-            left -= 1
+        for run in back[-budget:] if budget else ():
+            budget -= 1
             decision.rows.append(replace(run, intent=Intent.KILL, intent_reason="others come first"))
         gone = {run.id for run in back}
         runs = [run for run in runs if run.id not in gone]
-        wanted = assign([event.waiting[run.id] for run in runs], left)
-        left -= sum(now != event.waiting[run.id].nice for run, now in zip(runs, wanted, strict=True))
-        decision.rows += [replace(run, nice=now) for run, now in zip(runs, wanted, strict=True) if now != run.nice]
+        targets = assign([event.waiting[run.id] for run in runs], budget)
+        budget -= sum(now != event.waiting[run.id].nice for run, now in zip(runs, targets, strict=True))
+        decision.rows += [replace(run, nice=now) for run, now in zip(runs, targets, strict=True) if now != run.nice]
     return decision
 
 
@@ -186,8 +186,8 @@ def _looked(state: ClusterState, event: events.QueueSeen, pool: str) -> Sequence
         turn=_lasting(state, pool, event.at, before.turn),
         seen_at=event.at,
     )
-    known = replace(now, seen_at=before.seen_at) == before and not state.live.fresh.get(pool)
-    return [] if known and before.seen_at else [now]
+    unchanged = replace(now, seen_at=before.seen_at) == before and not state.live.fresh.get(pool)
+    return [] if unchanged and before.seen_at else [now]
 
 
 def _lasting(state: ClusterState, pool: str, at: float, before: float) -> float:

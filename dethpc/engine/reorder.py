@@ -86,17 +86,17 @@ def _move(state: ClusterState, row: Entry, anchor_id: str, side: int, changed: d
         )
     others = sorted(
         (
-            each
-            for each in (changed.get(id, job.entry) for id, job in state.jobs.items())
-            if each.pool == row.pool
-            and each.priority == anchor.priority
-            and each.queue_id != row.queue_id
-            and each.kind.submitted
-            and not each.state.terminal
+            entry
+            for entry in (changed.get(id, job.entry) for id, job in state.jobs.items())
+            if entry.pool == row.pool
+            and entry.priority == anchor.priority
+            and entry.queue_id != row.queue_id
+            and entry.kind.submitted
+            and not entry.state.terminal
         ),
-        key=lambda each: key(each, "priority"),
+        key=lambda entry: key(entry, "priority"),
     )
-    at = [each.queue_id for each in others].index(anchor.queue_id) + side
+    at = [entry.queue_id for entry in others].index(anchor.queue_id) + side
     before = others[at - 1].queue_position if at > 0 else None
     after = others[at].queue_position if at < len(others) else None
     position = _between(before, after)
@@ -104,8 +104,8 @@ def _move(state: ClusterState, row: Entry, anchor_id: str, side: int, changed: d
     changed[row.queue_id] = row
     if position in (before, after):  # no number is left between them
         others.insert(at, row)
-        for n, each in enumerate(others):
-            changed[each.queue_id] = replace(each, queue_position=others[0].queue_position + n)
+        for n, entry in enumerate(others):
+            changed[entry.queue_id] = replace(entry, queue_position=others[0].queue_position + n)
 
 
 def _between(before: float | None, after: float | None) -> float:

@@ -102,17 +102,17 @@ def _warned(
     ranked = trial.best_validation is not None and not trial.warning
     if ranked or not experiment.row.kind.submitted:
         return trial
-    words = unranked(experiment.config, trial.hparams, metrics, steps)
-    return trial if words and trial.warning else _with_warning(experiment, trial, words, decision)
+    warning = unranked(experiment.config, trial.hparams, metrics, steps)
+    return trial if warning and trial.warning else _with_warning(experiment, trial, warning, decision)
 
 
-def _with_warning(experiment: ExperimentState, trial: Trial, words: str, decision: Decision) -> Trial:
-    if trial.warning == words:
+def _with_warning(experiment: ExperimentState, trial: Trial, warning: str, decision: Decision) -> Trial:
+    if trial.warning == warning:
         return trial
     row = next((row for row in reversed(decision.rows) if isinstance(row, Experiment)), experiment.row)
-    if bool(row.warning) != bool(words):
-        decision.rows.append(replace(row, warning=words))
-    return replace(trial, warning=words)
+    if bool(row.warning) != bool(warning):
+        decision.rows.append(replace(row, warning=warning))
+    return replace(trial, warning=warning)
 
 
 def _with_value(trial: Trial, searcher: Method, value: float, steps: int) -> Trial:
@@ -195,16 +195,16 @@ def _checkpoint(
 def _checkpoint_waits(state: ClusterState, trial: Trial, attempt: Attempt, report: Report, decision: Decision) -> None:
     """Nothing begins there before it is in its storage, or in the spool: it is listed alone. What waited in the spool has arrived
     where no reason is given."""
-    known = _known(state, trial, decision).get(report.data["uuid"])
-    if known is not None:
+    existing = _known(state, trial, decision).get(report.data["uuid"])
+    if existing is not None:
         if not report.data["why"]:
-            decision.rows += checkpoints.arrived([known])
+            decision.rows += checkpoints.arrived([existing])
         return
-    taken = Decision()
-    _checkpoint(state.experiments[trial.experiment_id], trial, attempt, report, taken)
+    completion = Decision()
+    _checkpoint(state.experiments[trial.experiment_id], trial, attempt, report, completion)
     why = f"it waits for its storage: {report.data['why']}"[:500]
     decision.rows += [
-        replace(row, state=CheckpointState.ACTIVE, reason=why) for row in taken.rows if isinstance(row, Checkpoint)
+        replace(row, state=CheckpointState.ACTIVE, reason=why) for row in completion.rows if isinstance(row, Checkpoint)
     ]
 
 
@@ -236,9 +236,11 @@ def _run_metadata(
 
 
 def _checkpoint_deleted(state: ClusterState, trial: Trial, report: Report, decision: Decision) -> Trial:
-    known = _known(state, trial, decision)
-    left = dict(report.data.get("resources") or {})
-    return _with(checkpoints.deleted_by_trial(state, trial, known, str(report.data["uuid"]), left), trial, decision)
+    by_uuid = _known(state, trial, decision)
+    resources = dict(report.data.get("resources") or {})
+    return _with(
+        checkpoints.deleted_by_trial(state, trial, by_uuid, str(report.data["uuid"]), resources), trial, decision
+    )
 
 
 def _checkpoint_damaged(
@@ -246,20 +248,20 @@ def _checkpoint_damaged(
 ) -> Trial:
     """Training code may go on all the same: only when it ends before it has trained is the damage why."""
     uuid, why = str(report.data["uuid"]), str(report.data["why"])[:500]
-    rows, words = checkpoints.damaged(state, trial, _known(state, trial, decision), uuid, why)
+    rows, resumption = checkpoints.damaged(state, trial, _known(state, trial, decision), uuid, why)
     trial = _with(rows, trial, decision)
     if uuid != attempt.resumed_from:
         return trial
     if rows:
-        return replace(trial, early_exit=f"{CHECKPOINT_DAMAGED}{why}; {words}")
+        return replace(trial, early_exit=f"{CHECKPOINT_DAMAGED}{why}; {resumption}")
     if (
         trial.source_checkpoint != uuid
     ):  # a copy that the search made, of another trial: see ``checkpoints.source_damaged``
         return replace(trial, early_exit=f"{CHECKPOINT_DAMAGED}{why}; {_begins(trial.source_checkpoint)}")
-    words = (
+    resumption = (
         "this is where the trial was to begin, and it cannot begin elsewhere: create the experiment again from another"
     )
-    return replace(trial, early_exit=f"{SOURCE_DAMAGED}{why}; {words}")
+    return replace(trial, early_exit=f"{SOURCE_DAMAGED}{why}; {resumption}")
 
 
 def _begins(source: str | None) -> str:
@@ -270,9 +272,9 @@ def _begins(source: str | None) -> str:
 
 def _known(state: ClusterState, trial: Trial, decision: Decision) -> dict[str, Checkpoint]:
     """The trial's checkpoints by uuid, those that are reported just now among them."""
-    known = dict(state.checkpoints.get(trial.id, {}))
-    known.update((row.uuid, row) for row in decision.rows if isinstance(row, Checkpoint))
-    return known
+    by_uuid = dict(state.checkpoints.get(trial.id, {}))
+    by_uuid.update((row.uuid, row) for row in decision.rows if isinstance(row, Checkpoint))
+    return by_uuid
 
 
 def _with(rows: Iterable[Row], trial: Trial, decision: Decision) -> Trial:

@@ -177,15 +177,7 @@ def ended(state: ClusterState, event: events.AttemptEnded) -> Decision:
     if run is None or run.state is RunState.ENDED:
         return Decision()
     meaning, decision = _owned(state, run), Decision()
-    verdict = classify(
-        run,
-        event.report,
-        event.record,
-        early_exit=meaning.early_exit,
-        requeued=event.requeued,
-        log_tail=event.log_tail,
-        asked=event.asked,
-    )
+    verdict = classify(run, event, meaning.early_exit)
     if event.missing:
         verdict = verdict._replace(reason="; ".join(filter(None, [verdict.reason, _incomplete(event.missing)])))
     attempt = state.attempt(event.run_id, event.attempt)

@@ -112,8 +112,8 @@ def trial_closed(state: ClusterState, event: events.TrialClosed) -> Decision:
             decision.rows.append(replace(row, progress=experiment.searcher.progress))
             return decision
     if experiment.open:
-        left = (experiment.trials[index] for index in experiment.open)
-        decision.rows.append(replace(paused_with(row, left), progress=experiment.searcher.progress))
+        open_trials = (experiment.trials[index] for index in experiment.open)
+        decision.rows.append(replace(paused_with(row, open_trials), progress=experiment.searcher.progress))
     elif not row.state.terminal:
         decision.rows.append(_ended(experiment, _last_end(experiment, event.at)))
     return decision
@@ -137,14 +137,14 @@ def _search_failed(experiment: ExperimentState, reason: str, at: float, how: Sta
     return decision
 
 
-def paused_with(row: Experiment, left: Iterable[Trial]) -> Experiment:
-    """The experiment, paused when every trial that is ``left`` is: it waits for its owner, and should look like it.
+def paused_with(row: Experiment, open_trials: Iterable[Trial]) -> Experiment:
+    """The experiment, paused when every one of its ``open_trials`` is: it waits for its owner, and should look like it.
 
     Trials that wait for the searcher will only move when another has, so they do not count.
     """
     reasons: dict[str, None] = {}
     some = False
-    for trial in left:
+    for trial in open_trials:
         if row.state is not State.ACTIVE or (trial.state is not State.PAUSED and not waits_for_searcher(trial)):
             return row
         if trial.state is State.PAUSED and not waits_for_searcher(trial):

@@ -139,15 +139,15 @@ class ClusterState:
         experiment.searcher.noted(row.trial_index, row.kind, row.data)
 
     def _apply_experiment(self, row: Experiment) -> None:
-        known = self.experiments.get(row.id)
+        existing = self.experiments.get(row.id)
         if row.state is State.DELETED:
-            if known is not None:
-                self._forget(known)
-        elif known is not None:
-            if row.config is not known.row.config:
-                known.config = _config_of(row)
-            known.row = row
-            self._index_place(known)
+            if existing is not None:
+                self._forget(existing)
+        elif existing is not None:
+            if row.config is not existing.row.config:
+                existing.config = _config_of(row)
+            existing.row = row
+            self._index_place(existing)
         else:
             config = _config_of(row)
             searcher = self.build_searcher(config.searcher, config.space, row.seed)
@@ -198,13 +198,13 @@ class ClusterState:
     def _apply_task(self, row: Task) -> None:
         self.tasks[row.id] = row
         if row.trial_id is None:
-            known = self.jobs.get(row.queue_id)
-            if isinstance(known, TaskState):
-                known.row = row
+            task = self.jobs.get(row.queue_id)
+            if isinstance(task, TaskState):
+                task.row = row
             else:
-                known = self.jobs[row.queue_id] = TaskState(row)
-            known.wait(0)
-            self._index_place(known)
+                task = self.jobs[row.queue_id] = TaskState(row)
+            task.wait(0)
+            self._index_place(task)
         if row.state.terminal:
             self._drop_if_over(row)
 

@@ -103,11 +103,10 @@ class TrialRun:
     def ended(self, attempt: Attempt | None, verdict: Verdict, event: events.AttemptEnded) -> Decision:
         decision = Decision()
         trial = _weighed(self._state, _noting(self._trial, event.matched), self._run, attempt, verdict)
-        attempts = self._state.attempts.get(self._run.task_id, ())
         if verdict.end is End.COMPLETED and (lost := checkpoints.lost(self._state, trial)):
-            words = f"finished, but {lost} of its checkpoints could not be saved: their storage was away"
-            verdict = verdict._replace(reason="; ".join(filter(None, [words, verdict.reason])))
-        _after_run(self._experiment, trial, verdict, event, _damaged(self._state, trial), attempts, decision)
+            loss = f"finished, but {lost} of its checkpoints could not be saved: their storage was away"
+            verdict = verdict._replace(reason="; ".join(filter(None, [loss, verdict.reason])))
+        _after_run(self._state, trial, verdict, event, decision)
         return decision
 
 
@@ -180,15 +179,11 @@ def _stuck(trial: Trial, verdict: Verdict, damaged: int) -> str:
 
 
 def _after_run(
-    experiment: ExperimentState,
-    trial: Trial,
-    verdict: Verdict,
-    event: events.AttemptEnded,
-    damaged: int,
-    attempts: Sequence[Attempt],
-    decision: Decision,
+    state: ClusterState, trial: Trial, verdict: Verdict, event: events.AttemptEnded, decision: Decision
 ) -> None:
-    """What the end of its run, the last of its ``attempts``, means for the trial, so many of whose checkpoints are ``damaged``."""
+    """What the end of its run means for the trial."""
+    experiment = state.experiments[trial.experiment_id]
+    attempts = state.attempts.get(state.runs[event.run_id].task_id, ())
     end, reason, at = verdict.end, verdict.reason, event.at
     close = _closing(experiment, verdict, event, decision)
     if end is End.COMPLETED and not trial.state.stopping and _goes_on(trial):
@@ -206,7 +201,7 @@ def _after_run(
         _after_failure(experiment, trial, verdict, event, attempts, decision)
     elif trial.lost >= verdict.tries:
         close(trial, State.ERROR, f"{trial.lost} runs in a row ended without training: {reason}")
-    elif why := _stuck(trial, verdict, damaged):
+    elif why := _stuck(trial, verdict, _damaged(state, trial)):
         close(trial, State.ERROR, why)
     elif end is End.CANCELLED:
         paused = replace(trial, state=State.PAUSED, reason=reason)
@@ -238,22 +233,22 @@ def _after_failure(
     elsewhere = any(match.action == EXCLUDE_NODE for match in event.matched) or may_heal_elsewhere(event.report)
     untrained = all(a.first_at is None for a in attempts) and not elsewhere
     if against := against_retrying(event.matched):
-        words = f"{verdict.reason} ({NO_RETRY}: {against.words})"
-        close(trial, State.ERROR, words)
+        reason = f"{verdict.reason} ({NO_RETRY}: {against.words})"
+        close(trial, State.ERROR, reason)
     elif (
         1 < restarts <= limit  # the failures before it was continued do not count
         and untrained
         and _failed_alike(attempts, verdict)
         and not _says_restarts(experiment.row.original_config)
     ):
-        words = (
+        reason = (
             f"{verdict.reason} (failed twice in the same way before reporting anything, so it was not restarted again; "
             "setting max_restarts restarts it as often)"
         )
-        close(trial, State.ERROR, words)
+        close(trial, State.ERROR, reason)
     elif restarts > limit:
-        words = f"{verdict.reason} (after {limit} restarts)"
-        close(replace(trial, restarts=limit), State.ERROR, words)
+        reason = f"{verdict.reason} (after {limit} restarts)"
+        close(replace(trial, restarts=limit), State.ERROR, reason)
     else:
         trial = _resting(replace(trial, restarts=restarts, early_exit=""), restarts, event)
         trial = replace(trial, reason=f"restarted: {verdict.reason}")

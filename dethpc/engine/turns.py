@@ -45,11 +45,11 @@ def aside(state: ClusterState, pool: str) -> dict[str, int]:
     held = state.live.deferred.get(pool)
     if not held:
         return {}
-    found = dict.fromkeys(held, 0)
+    counts = dict.fromkeys(held, 0)
     for run in state.live.pending.get(pool, {}).values():
-        if (id := state.tasks[run.task_id].queue_id) in found:
-            found[id] += run.state is RunState.SUBMITTING
-    return found
+        if (id := state.tasks[run.task_id].queue_id) in counts:
+            counts[id] += run.state is RunState.SUBMITTING
+    return counts
 
 
 def stands_aside(state: ClusterState, run: Run) -> bool:

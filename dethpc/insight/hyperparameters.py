@@ -51,9 +51,9 @@ def importance(tried: Sequence[Tried]) -> list[Importance]:
     rows = [(dict(leaves(hparams)), metric) for hparams, metric in tried if math.isfinite(metric)]
     names = dict.fromkeys(name for values, _ in rows for name in values)
     ranks = _ranks([metric for _, metric in rows])
-    found = [_one(name, [(v[name], m) for v, m in rows if name in v], ranks) for name in names]
-    kept = [each for each in found if each is not None]
-    return sorted(kept, key=lambda each: (-(each.share or 0.0), each.name))
+    candidates = [_one(name, [(v[name], m) for v, m in rows if name in v], ranks) for name in names]
+    importances = [candidate for candidate in candidates if candidate is not None]
+    return sorted(importances, key=lambda entry: (-(entry.share or 0.0), entry.name))
 
 
 def _one(name: str, pairs: Sequence[tuple[Any, float]], ranks: Sequence[float]) -> Importance | None:
@@ -82,7 +82,9 @@ def _eta_squared(groups: Sequence[Any], ranks: Sequence[float]) -> float | None:
     total = sum((rank - mean) ** 2 for rank in ranks)
     if n <= len(members) or not total:
         return None
-    between = sum(len(each) * (sum(each) / len(each) - mean) ** 2 for each in members.values())
+    between = sum(
+        len(member_ranks) * (sum(member_ranks) / len(member_ranks) - mean) ** 2 for member_ranks in members.values()
+    )
     h = (n - 1) * between / total
     return min(1.0, max(0.0, (h - len(members) + 1) / (n - len(members))))
 
@@ -145,15 +147,15 @@ def heat_map(
     rows = [(values, metric) for values, metric in rows if x in values and y in values]
     across, columns, x_log = _places([values[x] for values, _ in rows], log.get(x))
     up, lines, y_log = _places([values[y] for values, _ in rows], log.get(y))
-    found = defaultdict[tuple[int, int], list[float]](list)
+    metrics = defaultdict[tuple[int, int], list[float]](list)
     for values, metric in rows:
         column, line = across(values[x]), up(values[y])
         if column is not None and line is not None:
-            found[line, column].append(metric)
+            metrics[line, column].append(metric)
     best = min if smaller_is_better else max
 
     def cell(line: int, column: int) -> Cell | None:
-        there = found.get((line, column))
+        there = metrics.get((line, column))
         return Cell(len(there), sum(there) / len(there), best(there)) if there else None
 
     order = range(len(lines) - 1, -1, -1)
@@ -168,9 +170,9 @@ def _places(values: Sequence[Any], log: bool | None) -> tuple[Callable[[Any], in
         counted = defaultdict[str, int](int)
         for value in values:
             counted[_text(value)] += 1
-        kept = sorted(sorted(counted, key=lambda text: -counted[text])[:MOST_CELLS])
-        at = {text: place for place, text in enumerate(kept)}
-        return lambda value: at.get(_text(value)), kept, False
+        labels = sorted(sorted(counted, key=lambda text: -counted[text])[:MOST_CELLS])
+        at = {text: place for place, text in enumerate(labels)}
+        return lambda value: at.get(_text(value)), labels, False
     distinct = sorted(set(values))
     if len(distinct) <= MOST_CELLS:
         index = {value: place for place, value in enumerate(distinct)}

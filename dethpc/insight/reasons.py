@@ -12,20 +12,20 @@ from dethpc.domain.resource_request import ResourceRequest, count, noun
 from dethpc.insight.waiting import PoolView, WaitReason, infeasible, span
 
 
-def in_scheduler(reason: str, asked: ResourceRequest, view: PoolView, job_id: str = "") -> WaitReason:
+def in_scheduler(reason: str, request: ResourceRequest, view: PoolView, job_id: str = "") -> WaitReason:
     """Why a job that the scheduler lists as pending does not start. ``reason``: its word, "" while it has said none."""
     if " " in reason:  # no word of the scheduler's: why the last start ended, until it has said something new
         return WaitReason("Requeued", f"it was queued again: {reason}")
     word, _, detail = reason.partition(",")
     detail = detail.replace("_", " ").strip()
-    if (permanent := infeasible(asked, view)) is not None:
+    if (permanent := infeasible(request, view)) is not None:
         return WaitReason(word or "Resources", f"it can never start: {permanent.why}", permanent.remedy)
     plain = re.sub(r"[^a-z0-9]", "", word.lower())
     own = next((job for job in view.queue or () if job.job_id == job_id), None)
     start = own.start if own is not None and not own.running and not _a_guess(own.start, view.queue or ()) else None
     for pattern, say in _REASONS:
         if re.fullmatch(pattern, plain):
-            why, remedy = say(Case(asked, view, job_id or "JOBID", detail, own))
+            why, remedy = say(Case(request, view, job_id or "JOBID", detail, own))
             break
     else:
         why, remedy = _limit(word) or (f"Slurm says: {reason.replace('_', ' ')}", "")
@@ -42,7 +42,7 @@ def _a_guess(start: float | None, queue: Sequence[QueuedJob]) -> bool:
 class Case:
     """All that a reason's sentence may speak of."""
 
-    asked: ResourceRequest
+    request: ResourceRequest
     view: PoolView
     job_id: str
     detail: str  # what stood behind the word
@@ -50,25 +50,25 @@ class Case:
 
     @property
     def partition(self) -> str:
-        return self.view.pool.partition if self.view.pool else self.asked.pool
+        return self.view.pool.partition if self.view.pool else self.request.pool
 
 
 Sentences = tuple[str, str]
 
 
 def _resources(case: Case) -> Sentences:
-    asked, pool = case.asked, case.view.pool
+    request, pool = case.request, case.view.pool
     nodes = [node for node in case.view.nodes if node.state.usable]
-    if len([node for node in nodes if asked.fits(node)]) < asked.nodes:
+    if len([node for node in nodes if request.fits(node)]) < request.nodes:
         return _down(case)
-    why = f"it waits for {asked} to be free"
+    why = f"it waits for {request} to be free"
     if pool is None or case.view.queue is None:
         return why, ""  # figures of the moment are for those who ask now
     why += f": {pool.slots_used} of {pool.slots} slots of pool {pool.name} are in use"
     why += _by([job for job in case.view.queue if job.running], "by")
     free = max((node.slots - node.slots_used for node in nodes), default=0)
-    if 0 < free < asked.slots_per_node * asked.nodes:
-        return why, f"a trial of {count(free, noun(asked.slot_type))} would find room now (resources.slots_per_trial)"
+    if 0 < free < request.slots_per_node * request.nodes:
+        return why, f"a trial of {count(free, noun(request.slot_type))} would find room now (resources.slots_per_trial)"
     return why, ""
 
 
@@ -105,13 +105,13 @@ def _down(case: Case) -> Sentences:
     gone = [node for node in case.view.nodes if not node.state.usable]
     if not gone:
         nodes = case.detail.partition("UnavailableNodes:")[2]
-        why = f"the nodes that it needs ({case.asked}) are not available now"
+        why = f"the nodes that it needs ({case.request}) are not available now"
         return why + (f"; Slurm names {nodes}" if nodes else ""), ""
     names = ", ".join(node.name for node in gone[:4]) + (f" and {len(gone) - 4} more" if len(gone) > 4 else "")
-    words = "; ".join(dict.fromkeys(node.reason for node in gone if node.reason))
-    why = f"it needs {case.asked}, and {names} {'is' if len(gone) == 1 else 'are'} {gone[0].state}"
-    if words:
-        why += f" ({words})"
+    causes = "; ".join(dict.fromkeys(node.reason for node in gone if node.reason))
+    why = f"it needs {case.request}, and {names} {'is' if len(gone) == 1 else 'are'} {gone[0].state}"
+    if causes:
+        why += f" ({causes})"
     return why, "an administrator has to bring the nodes back; fewer slots, or another pool, may start now"
 
 
@@ -119,14 +119,15 @@ def _not_available(case: Case) -> Sentences:
     if "maintenance" in case.detail.lower():
         return _maintenance(case)
     if "reserved" in case.detail.lower() and all(node.state.usable for node in case.view.nodes):
-        return f"the nodes that it needs ({case.asked}) may be reserved for another job", ""
+        return f"the nodes that it needs ({case.request}) may be reserved for another job", ""
     return _down(case)
 
 
 def _down_or_reserved(case: Case) -> Sentences:
     """One word of Slurm's with a comma in it, for three cases that only the nodes tell apart."""
     if all(node.state.usable for node in case.view.nodes):
-        why = f"the nodes that it needs ({case.asked}) are down, drained, or reserved for jobs of partitions with a higher priority"
+        causes = "down, drained, or reserved for jobs of partitions with a higher priority"
+        why = f"the nodes that it needs ({case.request}) are {causes}"
         return why, "another pool may start it now"
     return _down(case)
 
@@ -146,7 +147,7 @@ def _partition_time(case: Case) -> Sentences:
 def _partition_nodes(case: Case) -> Sentences:
     pool = case.view.pool
     most = f" ({pool.max_nodes} per job)" if pool is not None and pool.max_nodes is not None else ""
-    why = f"{count(case.asked.nodes, 'node')} is more than partition {case.partition} allows{most}"
+    why = f"{count(case.request.nodes, 'node')} is more than partition {case.partition} allows{most}"
     return why, "change resources.slots_per_trial, or choose another pool"
 
 
@@ -156,7 +157,7 @@ def _held(case: Case) -> Sentences:
 
 def _says(why: str, remedy: str = "") -> Callable[[Case], Sentences]:
     def said(case: Case) -> Sentences:
-        names = {"partition": case.partition, "pool": case.asked.pool, "job": case.job_id}
+        names = {"partition": case.partition, "pool": case.request.pool, "job": case.job_id}
         return why.format(**names), remedy.format(**names)
 
     return said

@@ -44,12 +44,12 @@ def of_nodes(nodes: Sequence[NodeUse]) -> Usage | None:
     spent = sum(node.cpu_seconds for node in nodes)
     fullest = max(nodes, key=lambda node: node.memory / node.memory_given if node.memory_given else node.memory)
     gpus = [gpu for node in nodes for gpu in node.gpus]
-    known = all(node.cpus is not None for node in nodes)
+    has_cpus = all(node.cpus is not None for node in nodes)
     usage = Usage(
         seconds=max(node.seconds for node in nodes),
         cpu_seconds=spent,
-        cpus=cpus if known else None,
-        cpu=spent / held if known and held else None,
+        cpus=cpus if has_cpus else None,
+        cpu=spent / held if has_cpus and held else None,
         memory_bytes=fullest.memory,
         memory_given_bytes=fullest.memory_given,
         memory=fullest.memory / fullest.memory_given if fullest.memory_given else None,
@@ -65,19 +65,19 @@ def _advice(usage: Usage) -> list[str]:
     """What to ask for instead, where most of it lay idle."""
     if usage.seconds < _LONG_ENOUGH:
         return []
-    told = []
+    advice = []
     spare = (usage.memory_given_bytes or 0) - usage.memory_bytes
     if usage.memory is not None and usage.memory < _LITTLE and spare >= _SPARE_BYTES:
         enough = max(1, -(-usage.memory_bytes * 3 // 2 >> 30) + 1)
-        told.append(
+        advice.append(
             f"{usage.memory:.0%} of the memory was used: slurm.sbatch_args: [--mem={enough}G] asks for less, and may start sooner"
         )
     if usage.cpu is not None and usage.cpus is not None and usage.cpu < _LITTLE:
         busy = usage.cpu * usage.cpus
         if usage.cpus - busy >= _SPARE_CPUS:
-            told.append(f"{busy:.1f} of {usage.cpus} CPUs were busy: slurm.cpus_per_task asks for fewer")
+            advice.append(f"{busy:.1f} of {usage.cpus} CPUs were busy: slurm.cpus_per_task asks for fewer")
     if usage.gpu is not None and usage.gpu < _LITTLE:
-        told.append(
+        advice.append(
             f"the GPUs computed in {usage.gpu:.0%} of the time: they wait for something else, such as data that is read too slowly"
         )
-    return told
+    return advice

@@ -59,7 +59,7 @@ def sentence(text: str) -> str:
 # --- what can never start
 
 
-def infeasible(asked: ResourceRequest, view: PoolView) -> Infeasible | None:
+def infeasible(request: ResourceRequest, view: PoolView) -> Infeasible | None:
     """Why the job can never start however long it waits; None when it can. Nodes that are down now count: they come back."""
     pool, nodes = view.pool, view.nodes
     if pool is None or not nodes:
@@ -68,42 +68,42 @@ def infeasible(asked: ResourceRequest, view: PoolView) -> Infeasible | None:
     largest = max(node.slots for node in nodes)
     if not largest:
         return None  # what its nodes have is not known
-    if asked.slots_per_node > largest:
-        each = count(asked.slots_per_node, noun(asked.slot_type))
-        total = asked.slots_per_node * asked.nodes
+    if request.slots_per_node > largest:
+        size = count(request.slots_per_node, noun(request.slot_type))
+        total = request.slots_per_node * request.nodes
         remedy = f"set slurm.slots_per_node: {largest}"
         if total % largest:
             remedy = f"ask for a multiple of {largest} slots with slurm.slots_per_node: {largest}"
-        return Infeasible(slots, f"{each} on one node, but the largest node of pool {name} has {largest}", remedy)
-    fitting = [node for node in nodes if asked.fits(node)]
+        return Infeasible(slots, f"{size} on one node, but the largest node of pool {name} has {largest}", remedy)
+    fitting = [node for node in nodes if request.fits(node)]
     if not fitting:
-        return _too_much(asked, [node for node in nodes if node.slots >= asked.slots_per_node], name)
-    per_node = max(1, asked.slots_per_node)
-    if len(fitting) < asked.nodes:
+        return _too_much(request, [node for node in nodes if node.slots >= request.slots_per_node], name)
+    per_node = max(1, request.slots_per_node)
+    if len(fitting) < request.nodes:
         most = len(fitting) * per_node
-        why = f"{asked}, but pool {name} has {count(len(fitting), 'node')} of that size"
+        why = f"{request}, but pool {name} has {count(len(fitting), 'node')} of that size"
         return Infeasible(slots, why, f"ask for at most {count(most, 'slot')}")
-    if pool.max_nodes is not None and asked.nodes > pool.max_nodes:
-        why = f"{asked.nodes} nodes, but partition {pool.partition} allows {pool.max_nodes} per job"
+    if pool.max_nodes is not None and request.nodes > pool.max_nodes:
+        why = f"{request.nodes} nodes, but partition {pool.partition} allows {pool.max_nodes} per job"
         return Infeasible(
             slots, why, f"ask for at most {count(pool.max_nodes * per_node, 'slot')}, or choose another pool"
         )
-    if pool.max_time is not None and asked.time_limit is not None and asked.time_limit > pool.max_time:
-        why = f"a time limit of {span(asked.time_limit)}, but partition {pool.partition} allows {span(pool.max_time)}"
+    if pool.max_time is not None and request.time_limit is not None and request.time_limit > pool.max_time:
+        why = f"a time limit of {span(request.time_limit)}, but partition {pool.partition} allows {span(pool.max_time)}"
         return Infeasible(
             "slurm.sbatch_args", why, f"ask for at most {span(pool.max_time)}: trials continue over several jobs"
         )
     return None
 
 
-def _too_much(asked: ResourceRequest, nodes: Sequence[NodeInfo], pool: str) -> Infeasible:
+def _too_much(request: ResourceRequest, nodes: Sequence[NodeInfo], pool: str) -> Infeasible:
     """Enough slots, but not the cores or the memory that the site gives to each."""
     field, cpus = "resources.slots_per_trial", max(node.cpus for node in nodes)
-    if cpus < asked.cpus_per_node:
-        why = f"{asked.cpus_per_node} cores on one node, but the largest node of pool {pool} has {cpus}"
+    if cpus < request.cpus_per_node:
+        why = f"{request.cpus_per_node} cores on one node, but the largest node of pool {pool} has {cpus}"
         return Infeasible(field, why, "ask for fewer slots per node, or have the site lower the pool's cpus_per_slot")
     memory = max(node.memory_mb for node in nodes)
-    why = f"{asked.memory_per_node_mb} MB on one node, but the largest node of pool {pool} has {memory}"
+    why = f"{request.memory_per_node_mb} MB on one node, but the largest node of pool {pool} has {memory}"
     return Infeasible(field, why, "ask for fewer slots per node, or have the site lower the pool's mem_per_slot")
 
 
@@ -122,11 +122,11 @@ WAITS_FOR_IMAGE = "waits for image "
 """How the words begin when a run is not submitted before its image is there."""
 
 
-def refused(words: str) -> WaitReason:
-    """``words``: the scheduler's, the file system's, or of whoever prepares what the run needs."""
-    if words.startswith(WAITS_FOR_IMAGE):
-        return WaitReason("image", f"it {words}")
-    why = f"its job cannot be submitted at present: {words}"
+def refused(message: str) -> WaitReason:
+    """``message``: the scheduler's, the file system's, or of whoever prepares what the run needs."""
+    if message.startswith(WAITS_FOR_IMAGE):
+        return WaitReason("image", f"it {message}")
+    why = f"its job cannot be submitted at present: {message}"
     return WaitReason("refused", why, "nothing is lost: it is submitted again until it is taken")
 
 
@@ -154,11 +154,11 @@ def for_first_trial(experiment: ExperimentState) -> WaitReason | None:
 def in_queue(state: ClusterState, experiment: ExperimentState, at: float) -> WaitReason:
     """Why the experiment's next trial has no run yet."""
     row = experiment.row
-    each = max(1, row.slots_per_trial)
-    if row.max_slots is not None and row.max_slots < each:
-        why = f"it can never start: a trial needs {count(each, 'slot')}, max_slots is {row.max_slots}"
-        return WaitReason("max_slots", why, f"det experiment set max-slots {row.id} {each}")
-    if row.max_slots is not None and experiment.live_slots + each > row.max_slots:
+    slots = max(1, row.slots_per_trial)
+    if row.max_slots is not None and row.max_slots < slots:
+        why = f"it can never start: a trial needs {count(slots, 'slot')}, max_slots is {row.max_slots}"
+        return WaitReason("max_slots", why, f"det experiment set max-slots {row.id} {slots}")
+    if row.max_slots is not None and experiment.live_slots + slots > row.max_slots:
         why = (
             f"the experiment's max_slots of {row.max_slots} is used up by its trials that run or wait in the scheduler"
         )

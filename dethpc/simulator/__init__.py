@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dethpc.simulator.faults import Faults
 from dethpc.simulator.result import Result
-from dethpc.simulator.simulation import Simulation, simulate
+from dethpc.simulator.simulation import Master, Simulation, simulate
 from dethpc.simulator.site import Pace, Site
 from dethpc.simulator.workloads import PowerLaw, Replay, Workload
 
-__all__ = ["Faults", "Pace", "PowerLaw", "Replay", "Result", "Simulation", "Site", "Workload", "simulate"]
+__all__ = ["Faults", "Master", "Pace", "PowerLaw", "Replay", "Result", "Simulation", "Site", "Workload", "simulate"]

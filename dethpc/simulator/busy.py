@@ -11,7 +11,7 @@ from dethpc.domain.facts import Attempt, Experiment, Row
 from dethpc.domain.states import State
 from dethpc.engine.pools import Rules
 from dethpc.simulator.faults import Faults
-from dethpc.simulator.simulation import Simulation
+from dethpc.simulator.simulation import Master, Simulation
 from dethpc.simulator.site import Pace, Site
 from dethpc.simulator.traffic import Manners, Traffic
 from dethpc.simulator.workloads import PowerLaw
@@ -56,8 +56,7 @@ def busy_day(
         PowerLaw(SPACE, seed),
         seed=seed,
         faults=Faults(node_failure=6 * 86400, preemption=4 * 3600, loss=40 * 3600, user_error=0.005),
-        rules=rules,
-        manners=manners or Manners(),
+        master=Master(rules=rules, manners=manners or Manners()),
     )
     watch = _Watch(simulation)
     ids = []
@@ -88,16 +87,16 @@ def busy_day(
             )
         )
     simulation.run()
-    found = [simulation.result(id) for id in ids]
+    results = [simulation.result(id) for id in ids]
     return Day(
-        trials=sum(len(result.trials) for result in found),
-        completed=sum(result.count(State.COMPLETED) for result in found),
-        attempts=sum(result.attempts for result in found),
+        trials=sum(len(result.trials) for result in results),
+        completed=sum(result.count(State.COMPLETED) for result in results),
+        attempts=sum(result.attempts for result in results),
         hours=simulation.now / 3600,
         traffic=simulation.traffic,
         longest_wait=watch.longest,
         shares=watch.shares(),
-        used=sum(result.slot_seconds for result in found) / (simulation.now * nodes * 8),
+        used=sum(result.slot_seconds for result in results) / (simulation.now * nodes * 8),
     )
 
 

@@ -51,8 +51,8 @@ class Polls:
         except Died:
             return
         runs = self._shell.state.runs
-        wanted = {id: runs[id].nice for id in waiting if id in runs}
-        changed = {id: nice for id, nice in wanted.items() if nice != waiting[id].nice}
+        targets = {id: runs[id].nice for id in waiting if id in runs}
+        changed = {id: nice for id, nice in targets.items() if nice != waiting[id].nice}
         for id, nice in changed.items():
             cluster.nice(id, nice)
         self._traffic.looked(self._clock.now, len(changed), idle and not started)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from dethpc.config.experiment import ExperimentConfig
@@ -27,7 +28,7 @@ from dethpc.simulator.shell import Died, Shell
 from dethpc.simulator.site import Pace, Site
 from dethpc.simulator.slots import Slots
 from dethpc.simulator.traffic import Manners, Traffic
-from dethpc.simulator.training import Training
+from dethpc.simulator.training import Chance, Listener, Training
 from dethpc.simulator.trouble import Trouble
 from dethpc.simulator.workloads import PowerLaw, Workload
 
@@ -38,12 +39,22 @@ DEFAULT_LENGTH = 100
 """Steps of a trial whose length only its training code knows."""
 
 
-class Simulation:
-    """Experiments on one cluster. Same arguments, same wishes, same seed: the same simulation.
+@dataclass(frozen=True)
+class Master:
+    """How the simulated master is set up.
 
     ``store`` keeps the rows (needed where the master may crash, in order to come back; one in memory is made then). With
     ``manners`` the master looks at the scheduler's queue as the real one does, and submits no faster; without, at once.
     """
+
+    store: Store | None = None
+    build_searcher: BuildSearcher = build
+    rules: Mapping[str, Rules] | None = None
+    manners: Manners | None = None
+
+
+class Simulation:
+    """Experiments on one cluster. Same arguments, same wishes, same seed: the same simulation."""
 
     def __init__(
         self,
@@ -53,12 +64,10 @@ class Simulation:
         *,
         seed: int = 0,
         faults: Faults | None = None,
-        store: Store | None = None,
-        build_searcher: BuildSearcher = build,
-        rules: Mapping[str, Rules] | None = None,
-        manners: Manners | None = None,
+        master: Master | None = None,
     ) -> None:
-        faults = faults or Faults()
+        faults, master = faults or Faults(), master or Master()
+        store = master.store
         if store is None and faults.crash:
             store = MemoryStore()
         rng = random.Random(f"faults:{seed}")
@@ -66,23 +75,18 @@ class Simulation:
         self._pace, self._seed, self._outage = pace, seed, faults.outage
         self._clock = clock = Clock()
         self._figures: dict[int, Figures] = {}
-        self.shell = Shell(self, build_searcher, store, faults.crash, random.Random(f"crashes:{seed}"), rules)
-        self._slots = Slots(site, clock, rng, self._begin, self._left)
-        self._training = Training(
-            clock,
-            pace,
-            workload,
-            self._figures,
-            faults=faults,
-            seed=seed,
-            rng=rng,
-            over=self._over,
-            ring=self.shell.ring,
+        self.shell = Shell(
+            self, master.build_searcher, store, faults.crash, random.Random(f"crashes:{seed}"), master.rules
         )
+        self._slots = Slots(site, clock, rng, self._begin, self._release)
+        chance, listener = Chance(faults, seed, rng), Listener(self._over, self.shell.ring)
+        self._training = Training(clock, pace, workload, self._figures, chance, listener)
         self._trouble = Trouble(faults, clock, rng, self._training, self._slots)
         self._trouble.set_off()
         self._slots.fill()
-        self._polls = None if manners is None else Polls(manners, self.traffic, clock, self._slots, self.shell)
+        self._polls = (
+            None if master.manners is None else Polls(master.manners, self.traffic, clock, self._slots, self.shell)
+        )
 
     @property
     def now(self) -> float:
@@ -140,12 +144,12 @@ class Simulation:
             self._clock.turn()
 
     def result(self, experiment_id: int) -> Result:
-        found, figures = self.shell.state.experiments[experiment_id], self._figures[experiment_id]
-        row, start = found.row, figures.started_at
+        experiment, figures = self.shell.state.experiments[experiment_id], self._figures[experiment_id]
+        row, start = experiment.row, figures.started_at
         return Result(
             experiment=row,
-            config=found.config,
-            trials=list(found.trials),
+            config=experiment.config,
+            trials=list(experiment.trials),
             jobs=figures.jobs,
             attempts=figures.attempts,
             makespan=(self.now if row.ended_at is None else row.ended_at) - start,
@@ -212,7 +216,7 @@ class Simulation:
         self._trouble.threaten(job)
         self.shell.ring(job_id)
 
-    def _left(self, job_id: str, held: float) -> None:
+    def _release(self, job_id: str, held: float) -> None:
         run = self.jobs[job_id].run
         figures = self._training.figures(run)
         figures.slot_seconds += run.slots * held

@@ -16,7 +16,7 @@ OTHERS = "other-"
 
 
 class Slots:
-    """``begin(job id, seconds that it waited)`` is called when a job of ours gets its slots, and ``left(job id, seconds that it
+    """``begin(job id, seconds that it waited)`` is called when a job of ours gets its slots, and ``release(job id, seconds that it
     held them)`` when it gives them back."""
 
     def __init__(
@@ -25,11 +25,11 @@ class Slots:
         clock: Clock,
         rng: random.Random,
         begin: Callable[[str, float], None],
-        left: Callable[[str, float], None],
+        release: Callable[[str, float], None],
     ) -> None:
         self.cluster = Cluster(site.nodes, site.slots_per_node, site.weights)
         self._site, self._clock, self._rng = site, clock, rng
-        self._begin, self._left = begin, left
+        self._begin, self._release = begin, release
         self._held_since: dict[str, float] = {}
         self._queued_since: dict[str, float] = {}
         self._others = 0
@@ -56,7 +56,7 @@ class Slots:
         self._queued_since.pop(job_id, None)
         since = self._held_since.pop(job_id, None)
         if since is not None:
-            self._left(job_id, self._clock.now - since)
+            self._release(job_id, self._clock.now - since)
         self.start()
 
     def fill(self) -> None:

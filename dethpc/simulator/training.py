@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Run, Trial
@@ -19,9 +20,25 @@ from dethpc.simulator.site import Pace
 from dethpc.simulator.workloads import Workload
 
 
-class Training:
+class Chance(NamedTuple):
+    """What may go wrong in a simulation, and where its random numbers come from: ``rng`` in the order of events, ``seed`` for what
+    must not depend on that order."""
+
+    faults: Faults
+    seed: int
+    rng: random.Random
+
+
+class Listener(NamedTuple):
     """``over(job, again)`` is called when an attempt has ended (``again``: the scheduler keeps the job for another), ``ring``
-    with a run's id when it has something to tell."""
+    with a run's id when the run has news for the master."""
+
+    over: Callable[[Job, bool], None]
+    ring: Callable[[str], None]
+
+
+class Training:
+    """The attempts of all jobs: they train, report, save and end as ``pace`` and ``workload`` have it."""
 
     def __init__(
         self,
@@ -29,17 +46,13 @@ class Training:
         pace: Pace,
         workload: Workload,
         figures: Mapping[int, Figures],
-        *,
-        faults: Faults,
-        seed: int,
-        rng: random.Random,
-        over: Callable[[Job, bool], None],
-        ring: Callable[[str], None],
+        chance: Chance,
+        listener: Listener,
     ) -> None:
         self.jobs: dict[str, Job] = {}  # by run
         self._clock, self._pace, self._workload, self._figures = clock, pace, workload, figures
-        self._faults, self._seed, self._rng = faults, seed, rng
-        self._over, self._ring = over, ring
+        self._faults, self._seed, self._rng = chance
+        self._over, self._ring = listener
         self._saved: dict[str, Saved] = {}
 
     def figures(self, run: Run) -> Figures:

@@ -125,10 +125,10 @@ class Replay:
         columns = reader.fieldnames or []
         missing = [name for name in ("trial", "step", metric) if name not in columns]
         if missing:
-            found = ", ".join(columns) or "nothing"
+            header = ", ".join(columns) or "nothing"
             raise ConfigError(
                 [
-                    Problem(name, f"there is no column named {name} (found: {found})", file=file, line=1)
+                    Problem(name, f"there is no column named {name} (found: {header})", file=file, line=1)
                     for name in missing
                 ]
             )

@@ -10,6 +10,7 @@ from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Run
 from dethpc.domain.ports import JobRecord, JobState
 from dethpc.domain.states import End, Intent, RunState
+from dethpc.engine import events
 from dethpc.engine.ends import RULES, classify, conclusive, ended_at, rule_for
 
 FINISHED = {"finished": True, "exit_code": 0}
@@ -31,6 +32,13 @@ def record(state: JobState, **more: Any) -> JobRecord:
 
 def _report(content: dict[str, Any] | None) -> EndReport | None:
     return None if content is None else EndReport.from_json(content)
+
+
+def end_of(
+    of: Run, report: EndReport | None, told: JobRecord | None, *, early_exit: str = "", **more: Any
+) -> tuple[Run, events.AttemptEnded, str]:
+    """The arguments of ``classify``."""
+    return of, events.AttemptEnded(of.id, of.attempt, report, told, 1.0, **more), early_exit
 
 
 def requeued(**more: Any) -> JobRecord:
@@ -96,7 +104,9 @@ RECORDS: list[tuple[dict[str, Any], JobRecord | None, str, End]] = [
 def test_the_end_of_a_run_that_was_to_go_on(
     report: dict[str, Any], told: JobRecord | None, asked: str, end: End
 ) -> None:
-    verdict = classify(run(), _report({"stop_reason": asked or None, **report} if report else None), told, asked=asked)
+    verdict = classify(
+        *end_of(run(), _report({"stop_reason": asked or None, **report} if report else None), told, stop_reason=asked)
+    )
     assert verdict.end is end
     assert verdict.reason or end is End.COMPLETED, "there is always a reason in words"
 
@@ -116,18 +126,18 @@ def test_the_end_of_a_run_that_was_to_go_on(
 def test_the_end_of_an_attempt_whose_job_slurm_queued_again(
     report: dict[str, Any] | None, told: JobRecord | None, asked: str, end: End
 ) -> None:
-    assert classify(run(), _report(report), told, requeued=True, asked=asked).end is end
+    assert classify(*end_of(run(), _report(report), told, requeued=True, stop_reason=asked)).end is end
 
 
 @pytest.mark.parametrize("told", [None, record(JobState.CANCELLED), record(JobState.FAILED), record(JobState.TIMEOUT)])
 @pytest.mark.parametrize("report", [None, FAILED, CLEAN, KILLED])
 def test_what_the_master_killed_was_killed(report: dict[str, Any] | None, told: JobRecord | None) -> None:
-    assert classify(run(Intent.KILL), _report(report), told).end is End.KILLED
+    assert classify(*end_of(run(Intent.KILL), _report(report), told)).end is End.KILLED
 
 
 @pytest.mark.parametrize("told", [None, record(JobState.COMPLETED), record(JobState.CANCELLED)])
 def test_what_the_master_stopped_was_stopped(told: JobRecord | None) -> None:
-    assert classify(run(Intent.STOP), _report(CLEAN), told, asked="pause").end is End.STOPPED
+    assert classify(*end_of(run(Intent.STOP), _report(CLEAN), told, stop_reason="pause")).end is End.STOPPED
 
 
 @pytest.mark.parametrize(
@@ -142,7 +152,7 @@ def test_what_the_master_stopped_was_stopped(told: JobRecord | None) -> None:
     ],
 )
 def test_a_job_that_ended_before_training_began(told: JobRecord | None, end: End) -> None:
-    assert classify(run(attempt=-1), None, told).end is end
+    assert classify(*end_of(run(attempt=-1), None, told)).end is end
 
 
 @pytest.mark.parametrize(
@@ -167,10 +177,10 @@ SPOKE: list[tuple[str, dict[str, Any] | None, JobRecord | None, Run, dict[str, A
     ("invalid hyperparameters", FINISHED, None, run(Intent.KILL), {"early_exit": "EXITED_REASON_INVALID_HP"}),
     ("finished", FINISHED, record(JobState.CANCELLED), run(Intent.KILL), {}),
     ("killed by the master", FAILED, None, run(Intent.KILL), {"early_exit": "EXITED_REASON_INVALID_HP"}),
-    ("stopped by the master", CLEAN, record(JobState.CANCELLED), run(Intent.STOP), {"asked": "pause"}),
-    ("the scheduler's word", CLEAN, record(JobState.CANCELLED), run(), {"asked": "preempted"}),
-    ("left when asked", CLEAN, record(JobState.OUT_OF_MEMORY), run(), {"asked": "time_limit"}),
-    ("left for a reason of its own", CLEAN, None, run(), {"asked": "interrupted"}),
+    ("stopped by the master", CLEAN, record(JobState.CANCELLED), run(Intent.STOP), {"stop_reason": "pause"}),
+    ("the scheduler's word", CLEAN, record(JobState.CANCELLED), run(), {"stop_reason": "preempted"}),
+    ("left when asked", CLEAN, record(JobState.OUT_OF_MEMORY), run(), {"stop_reason": "time_limit"}),
+    ("left for a reason of its own", CLEAN, None, run(), {"stop_reason": "interrupted"}),
     ("no master", {"exit_code": 1, "phase": "waiting"}, None, run(), {}),
     ("its storage was away before training", {"exit_code": 1, "phase": "storage"}, None, run(), {}),
     ("the launcher refused", {"exit_code": 2, "phase": "launch"}, None, run(), {}),
@@ -181,7 +191,7 @@ SPOKE: list[tuple[str, dict[str, Any] | None, JobRecord | None, Run, dict[str, A
         FAILED,
         None,
         run(),
-        {"early_exit": "CHECKPOINT_DAMAGED: c1 is damaged", "asked": "preempted"},
+        {"early_exit": "CHECKPOINT_DAMAGED: c1 is damaged", "stop_reason": "preempted"},
     ),
     (
         "the checkpoint of another trial is damaged",
@@ -190,12 +200,12 @@ SPOKE: list[tuple[str, dict[str, Any] | None, JobRecord | None, Run, dict[str, A
         run(),
         {"early_exit": "SOURCE_CHECKPOINT_DAMAGED: c1 is damaged"},
     ),
-    ("cut short", FAILED, None, run(), {"asked": "preempted"}),
+    ("cut short", FAILED, None, run(), {"stop_reason": "preempted"}),
     ("its storage is away", FAILED, None, run(), {"early_exit": "STORAGE_AWAY: s3://bucket: nobody answers"}),
     ("would fail again", FAILED, None, run(), {"early_exit": "WOULD_FAIL_AGAIN: acuracy is not among them"}),
-    ("failed by itself", FAILED, None, run(), {"asked": "time_limit"}),
+    ("failed by itself", FAILED, None, run(), {"stop_reason": "time_limit"}),
     ("stopped without a report", None, None, run(Intent.STOP), {}),
-    ("gone when asked", None, None, run(), {"asked": "node_lost"}),
+    ("gone when asked", None, None, run(), {"stop_reason": "node_lost"}),
     ("never started", None, record(JobState.FAILED), run(attempt=-1), {}),
     ("no evidence", None, None, run(), {}),
 ]
@@ -205,9 +215,9 @@ SPOKE: list[tuple[str, dict[str, Any] | None, JobRecord | None, Run, dict[str, A
 def test_rule_that_speaks_is_the_first_that_applies(
     name: str, report: dict[str, Any] | None, told: JobRecord | None, of: Run, more: dict[str, Any]
 ) -> None:
-    rule, evidence = rule_for(of, _report(report), told, **more)
+    rule, evidence = rule_for(*end_of(of, _report(report), told, **more))
     assert rule.name == name
-    assert rule.verdict(evidence) == classify(of, _report(report), told, **more)
+    assert rule.verdict(evidence) == classify(*end_of(of, _report(report), told, **more))
 
 
 def test_every_rule_of_the_taxonomy_is_shown() -> None:
@@ -215,8 +225,8 @@ def test_every_rule_of_the_taxonomy_is_shown() -> None:
 
 
 def test_time_limit_has_one_message() -> None:
-    by_slurm = classify(run(), None, record(JobState.TIMEOUT))
-    assert by_slurm.reason == classify(run(), _report(CLEAN), None, asked="time_limit").reason
+    by_slurm = classify(*end_of(run(), None, record(JobState.TIMEOUT)))
+    assert by_slurm.reason == classify(*end_of(run(), _report(CLEAN), None, stop_reason="time_limit")).reason
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from dethpc.engine import ClusterState, events
 from dethpc.engine.fold import fold
 from dethpc.errors import Refused
 from dethpc.searcher.methods import METHODS, build
-from dethpc.simulator import Faults, Pace, PowerLaw, Simulation, Site
+from dethpc.simulator import Faults, Master, Pace, PowerLaw, Simulation, Site
 from dethpc.simulator.memory import MemoryStore
 
 SPACE = {
@@ -87,7 +87,12 @@ class World:
     def __init__(self, seed: int, faults: Faults, *, check_fold: bool = True) -> None:
         self.store = MemoryStore()
         self.simulation = Simulation(
-            SITE, PACE, PowerLaw(SPACE, seed), seed=seed, faults=faults, store=self.store, build_searcher=build
+            SITE,
+            PACE,
+            PowerLaw(SPACE, seed),
+            seed=seed,
+            faults=faults,
+            master=Master(store=self.store, build_searcher=build),
         )
         self.check_fold, self.commits = check_fold, 0
         self.finals: list[int] = []

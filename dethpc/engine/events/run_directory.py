@@ -68,8 +68,9 @@ class SourceDamaged:
 class AttemptEnded:
     """An attempt is over, as far as anyone can tell; its journal has been read to the end.
 
-    ``report`` is the content of ``end.json``; ``record`` what the scheduler says; ``asked`` the reason in ``stop.json``, if the
-    attempt had been asked to stop. ``requeued`` means that the scheduler will start the same job again. ``attempt`` is -1 when no
+    ``report`` is the content of ``end.json``; ``record`` what the scheduler says; ``stop_reason`` the reason in ``stop.json``,
+    if the attempt had been asked to stop; ``log_tail`` the end of the batch script's own output, the only evidence when nothing
+    else was written. ``requeued`` means that the scheduler will start the same job again. ``attempt`` is -1 when no
     attempt ever started. ``rest``: seconds that the trial rests after its first failure; after each further one twice as long.
     """
 
@@ -80,7 +81,7 @@ class AttemptEnded:
     at: float
     requeued: bool = False
     log_tail: str = ""
-    asked: str = ""
+    stop_reason: str = ""
     rest: float = 0.0
     down: Sequence[str] = ()  # nodes of the attempt that the scheduler calls down now
     missing: int = 0  # reports of the attempt that are damaged or gone

@@ -229,7 +229,7 @@ class Reader:
             min(time.time(), by or math.inf),
             requeued=requeued,
             log_tail="" if report or requeued else _why_no_report(run_dir),
-            asked=stop_reason,
+            stop_reason=stop_reason,
             rest=self._cadence.pace.rest,
             down=self._down(run, record) if requeued and not (record is not None and record.preempted) else (),
             missing=live.missing_reports[1] if live.missing_reports[0] == run.attempt else 0,
