@@ -17,6 +17,7 @@ from dethpc.config.services import USUAL_LOG_POLICIES, LogPolicy
 from dethpc.config.source import dump
 from dethpc.config.unsupported import _NOT_WORTH_A_WARNING, FIELDS, IGNORED, TRIAL_CLASS, UNSUPPORTED
 from dethpc.errors import ConfigError, Problem
+from tests.examples import examples
 
 LEAST = "entrypoint: python3 train.py\nsearcher: {name: single, metric: loss}\n"
 
@@ -342,7 +343,7 @@ def test_no_text_does_more_than_cause_problems(text: str) -> None:
         max_leaves=5,
     ),
 )
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 def test_any_value_in_any_field_is_accepted_or_a_problem_of_that_field(field: str, value: Any) -> None:
     data = {"entrypoint": "x", "searcher": {"name": "single", "metric": "l"}, field: value}
     try:

@@ -31,6 +31,7 @@ BY_MANY = """
 
 
 @pytest.mark.skipif(not LATER, reason="this release of pydantic makes them at once")
+@pytest.mark.slow
 def test_the_checks_of_a_section_are_made_once_when_many_threads_first_need_them() -> None:
     code = "\n".join(line.removeprefix("    ") for line in BY_MANY.splitlines())
     subprocess.run([sys.executable, "-c", code], check=True)

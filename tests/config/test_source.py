@@ -122,6 +122,7 @@ def test_a_character_that_json_escapes_as_a_pair_is_one() -> None:
     assert not problems and source.data == {"name": "🦊", "🦊": ["é🦊"]}
 
 
+@pytest.mark.slow
 def test_a_small_text_cannot_unfold_into_gigabytes() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
@@ -129,6 +130,7 @@ def test_a_small_text_cannot_unfold_into_gigabytes() -> None:
     assert f"{MAX_VALUES:,}" in str(problems[0])
 
 
+@pytest.mark.slow
 def test_endless_nesting_is_a_problem_not_a_crash() -> None:
     _, problems = read("a: " + "[" * 5_000, "x")
     assert problems
@@ -163,6 +165,7 @@ def test_of_very_many_mistakes_the_first_are_told_and_the_rest_counted() -> None
 
 
 @pytest.mark.parametrize("opened, closed", ["[]", ("{a: ", "}")])
+@pytest.mark.slow
 def test_a_document_has_a_hundred_levels_at_most(opened: str, closed: str) -> None:
     assert not read("a: " + opened * 99 + "1" + closed * 99, "x")[1]
     for levels in (150, 252, 2_000):

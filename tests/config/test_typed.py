@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
+import pytest
+
 import dethpc
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.searcher import Searcher
@@ -54,6 +56,7 @@ def _wrong(path: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_nobody_reads_a_configuration_by_strings() -> None:
     found = {path.relative_to(ROOT).as_posix(): _wrong(path) for path in ROOT.rglob("*.py")}
     wrong = {name: reads for name, reads in found.items() if reads and not name.startswith("config/")}

@@ -12,6 +12,7 @@ from dethpc.config.dialects import translate
 from dethpc.config.source import dump, read
 from dethpc.config.upgrade import upgrade
 from dethpc.errors import ConfigError
+from tests.examples import examples
 
 OLD = """\
 # Digits, as of last summer.
@@ -130,7 +131,7 @@ OLDER: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(OLDER, st.booleans())
 def test_the_upgraded_text_says_the_same_and_translating_again_changes_nothing(
     data: dict[str, Any], braces: bool

@@ -18,6 +18,8 @@ from tests import processes
 from tests.containers_root import readable_root
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 NOBODY = 65534
 PROGRAMS = {"apptainer": "apptainer", "charliecloud": "ch-run"}
 TELLS = """

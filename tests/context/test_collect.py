@@ -20,6 +20,7 @@ from dethpc.context.collect import Context, collect
 from dethpc.errors import ContextError
 from dethpc.exec.unpack import unpack
 from dethpc.master.durable.contexts import pack
+from tests.examples import examples
 
 
 def write(root: Path, **files: str) -> None:
@@ -340,7 +341,7 @@ def test_known_cases_are_as_git_has_them(tree: Path, text: str) -> None:
     assert_as_git(tree, text)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(lines=st.lists(ignore_lines(), min_size=1, max_size=4))
 def test_any_patterns_are_as_git_has_them(tree: Path, lines: list[str]) -> None:
     assert_as_git(tree, "\n".join(lines))

@@ -21,6 +21,7 @@ from dethpc.engine.pools import Rules
 from dethpc.engine.runs import next_deadline, overdue
 from dethpc.errors import Refused, StoreError
 from tests.engine.world import FAILED, FINISHED, STOPPED, World, config
+from tests.examples import examples
 
 
 def test_a_search_ends_when_every_trial_has_completed() -> None:
@@ -491,7 +492,7 @@ ACTIONS = st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(ACTIONS, st.integers(0, 7)), max_size=80), st.sampled_from(list(SEARCHES)))
 def test_memory_is_a_fold_of_the_rows_whatever_happens(actions: list[tuple[str, int]], method: str) -> None:
     world = World()

@@ -6,6 +6,7 @@ import contextlib
 import random
 from collections.abc import Iterator
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from dethpc.engine.changes import ExperimentChanges
 from dethpc.engine.garbage import HAVE_FILES, Candidate, Policy, unwanted, without
 from dethpc.errors import Refused
 from tests.engine.world import FAILED, FINISHED, World, config
+from tests.examples import examples
 
 PBT = {
     "population_size": 2,
@@ -165,9 +167,10 @@ ACTIONS = (
 
 
 @settings(
-    max_examples=40, deadline=None, phases=[Phase.explicit, Phase.generate]
+    max_examples=examples(40), deadline=None, phases=[Phase.explicit, Phase.generate]
 )  # what fails is long, however much it is cut
 @given(st.integers(0, 2**32))
+@pytest.mark.slow
 def test_nothing_goes_that_somebody_would_start_from(seed: int) -> None:
     histories, rng = Histories(), random.Random(seed)
     for action in ["create", "train", "create", "create", *rng.choices(ACTIONS, k=120)]:

@@ -19,6 +19,7 @@ from dethpc.engine.pools import Rules
 from dethpc.engine.queue import FEWEST, LEAST_WINDOW
 from tests.engine.test_queue import change, create, waiting
 from tests.engine.world import FINISHED, World
+from tests.examples import examples
 
 # --- what is asked for
 
@@ -242,7 +243,7 @@ def test_where_nice_orders_nothing_slots_stay_full_all_the_same() -> None:
     assert idle == [0] * 20
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.sampled_from([0, 3, 12, 1000]),
     st.lists(
@@ -253,6 +254,7 @@ def test_where_nice_orders_nothing_slots_stay_full_all_the_same() -> None:
         max_size=30,
     ),
 )
+@pytest.mark.slow
 def test_once_all_is_settled_the_scheduler_starts_in_our_order(base: int, actions: list[tuple[str, int]]) -> None:
     world = World()
     site = Site(world, base)

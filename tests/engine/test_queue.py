@@ -21,6 +21,7 @@ from dethpc.engine.queue import PATIENCE
 from dethpc.engine.turns import in_order
 from dethpc.errors import NotFound, Refused
 from tests.engine.world import FINISHED, World, config
+from tests.examples import examples
 
 
 def create(world: World, trials: int = 1, pool: str = "main", **resources: Any) -> int:
@@ -273,6 +274,7 @@ def test_what_comes_first_goes_to_the_scheduler_though_the_window_is_full_and_th
 
 
 @pytest.mark.parametrize("durations", [(50.0, 50.0), (20.0, 90.0), (90.0, 20.0)])
+@pytest.mark.slow
 def test_slots_are_shared_by_weight_over_time(durations: tuple[float, float]) -> None:
     """A scheduler of 8 slots starts the first of our order when a run ends; it sees a change of the order one run late."""
     world = World()
@@ -323,7 +325,7 @@ def test_who_comes_later_has_no_claim_on_the_past() -> None:
 # --- whatever happens
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -18,6 +18,7 @@ from dethpc.domain.states import Intent, State
 from dethpc.engine import events
 from dethpc.errors import Refused
 from tests.engine.world import FINISHED, STOPPED, World, config
+from tests.examples import examples
 
 ASHA = {"max_trials": 20, "max_concurrent_trials": 4, "time_metric": "batches", "max_time": 64}
 SIMPLE = {"max_trials": 8, "max_rungs": 2, "divisor": 4, "mode": "aggressive", "max_length": {"batches": 8}}
@@ -292,8 +293,9 @@ def test_copies_begin_with_their_parents_checkpoint_and_the_worst_are_closed() -
     world.assert_memory_is_a_fold_of_the_rows()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(["adaptive_asha", "adaptive_simple", "pbt"]))
+@pytest.mark.slow
 def test_every_search_ends_whatever_the_order(seed: int, method: str) -> None:
     world, rng = World(), random.Random(seed)
     experiment = search(world, method, **{"adaptive_asha": ASHA, "adaptive_simple": SIMPLE, "pbt": PBT}[method])

@@ -92,6 +92,7 @@ def try_claim(path: str, job: int, barrier, results) -> None:
     results.put((job, claim(path, str(job))))
 
 
+@pytest.mark.slow
 def test_of_many_jobs_one_claims_the_run(tmp_path: Path) -> None:
     fork = multiprocessing.get_context("fork")
     barrier, results = fork.Barrier(8), fork.Queue()
@@ -154,6 +155,7 @@ def test_a_spec_whose_values_were_damaged_is_not_believed(tmp_path: Path, damage
         Spec.from_json(read_json(path) or {})
 
 
+@pytest.mark.slow
 def test_no_bit_of_a_sealed_file_flips_unnoticed(tmp_path: Path) -> None:
     path, told = tmp_path / "claim", {"job_id": "7", "at": 1.5}
     write_json(path, sealed(told))

@@ -17,6 +17,7 @@ from dethpc.rundir.files import exists, names, open_kept, open_regular, read_at,
 from dethpc.rundir.fold_writer import Source, Unfit, look
 from dethpc.rundir.home import Home
 from dethpc.rundir.lines import blocks, blocks_backward
+from tests.examples import examples
 
 
 def fold(runs: Path, files: dict[str, bytes], last: str = "7.12.2") -> Path:
@@ -35,7 +36,7 @@ def fold(runs: Path, files: dict[str, bytes], last: str = "7.12.2") -> Path:
     return archive
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(content=st.binary(max_size=1000), at=st.integers(0, 1100), size=st.integers(0, 1100), block=st.integers(1, 300))
 def test_every_part_of_a_file_is_what_it_was(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, at: int, size: int, block: int
@@ -141,7 +142,7 @@ def test_a_damaged_block_costs_itself_alone(tmp_path: Path, monkeypatch: pytest.
 
 
 @given(content=st.binary(max_size=400))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_what_is_no_archive_is_told(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     archive = tmp_path_factory.mktemp("runs") / "7.12.1.zip"
     archive.write_bytes(content)

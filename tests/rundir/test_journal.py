@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dethpc.domain.reports import Report, ReportKind
 from dethpc.master.durable.recreate import read_all
 from dethpc.rundir.journal import JournalWriter, NotWritten, RemainsReader, from_line, read, read_remains, to_line
+from tests.examples import examples
 from tests.memory import megabytes_taken
 
 values = st.recursive(
@@ -76,7 +77,7 @@ def test_file_is_private(tmp_path: Path) -> None:
 
 
 @given(cuts=st.lists(st.integers(0, 10), max_size=4))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_reading_in_pieces_gives_each_event_once(tmp_path_factory: pytest.TempPathFactory, cuts: list) -> None:
     path = tmp_path_factory.mktemp("journal") / "j"
     seen, offset, after = [], 0, 0
@@ -99,7 +100,7 @@ def test_after_seq_leaves_out_what_is_known(tmp_path: Path) -> None:
 
 
 @given(cut=st.integers(0, 400))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_torn_tail_is_not_read_and_is_written_over(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
     path = tmp_path_factory.mktemp("journal") / "j"
     write(path, 5)
@@ -117,7 +118,7 @@ def test_a_torn_tail_is_not_read_and_is_written_over(tmp_path_factory: pytest.Te
 
 
 @given(position=st.integers(0, 10**6), flip=st.integers(1, 255))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_corrupted_byte_ends_reading_there(
     tmp_path_factory: pytest.TempPathFactory, position: int, flip: int
 ) -> None:
@@ -133,7 +134,7 @@ def test_a_corrupted_byte_ends_reading_there(
 
 
 @given(offset=st.integers(0, 500))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_an_offset_inside_a_line_yields_no_event(tmp_path_factory: pytest.TempPathFactory, offset: int) -> None:
     path = tmp_path_factory.mktemp("journal") / "j"
     write(path, 3)
@@ -254,6 +255,7 @@ def test_a_damaged_line_whose_report_came_another_way_is_not_missing(tmp_path: P
     assert read_remains(path, after_seq=3).missing == 0
 
 
+@pytest.mark.slow
 def test_a_line_of_hundreds_of_megabytes_costs_few(tmp_path: Path) -> None:
     """Of zero bytes, which take no room on the disk; a report behind them counts."""
     path = tmp_path / "journal.jsonl"

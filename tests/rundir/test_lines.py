@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dethpc.rundir import lines
+from tests.examples import examples
 from tests.memory import megabytes_taken
 
 HUGE = 256 << 20  # without an end of a line; larger ones take longer, and no more memory
@@ -33,7 +34,7 @@ def _last_first(path: Path) -> list[tuple[int, bytes]]:
     ),
     st.integers(1, 9),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_both_ends_give_the_lines_that_are_short_enough(
     tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes], block: int
 ) -> None:
@@ -56,6 +57,7 @@ def test_both_ends_give_the_lines_that_are_short_enough(
             assert all(data[at : at + len(block)] == block for at, block in within)
 
 
+@pytest.mark.slow
 def test_a_line_of_hundreds_of_megabytes_is_passed_over_in_a_few(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"first\n")

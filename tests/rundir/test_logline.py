@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from dethpc.rundir import logline
 from dethpc.rundir.logline import LogLine, read_lines
+from tests.examples import examples
 
 text = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\n"))
 lines = st.builds(
@@ -34,7 +35,7 @@ def test_other_text_is_refused(bad: str) -> None:
 
 
 @given(st.lists(lines, max_size=8))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_following_by_pieces_gives_the_whole(tmp_path_factory: pytest.TempPathFactory, all_lines: list) -> None:
     path = tmp_path_factory.mktemp("log") / "node-0.log"
     path.write_bytes("".join(map(logline.format, all_lines)).encode())

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from dethpc.rundir import tree as rundir_tree
 from dethpc.rundir.tree import LeadsOut, Tree, remove, stays
+from tests.examples import examples
 
 SECRET = b"of somebody else"
 
@@ -112,6 +113,7 @@ def test_a_folder_that_becomes_a_link_leads_nowhere(
                 continue  # refused, or not there at the moment
 
 
+@pytest.mark.slow
 def test_a_tree_whose_root_becomes_a_link_is_removed_or_left(swapped: Swapper) -> None:
     while swapped.turns < 500:
         remove(swapped.place)
@@ -125,7 +127,7 @@ targets = st.lists(names, min_size=1, max_size=5).map("/".join)
     st.dictionaries(st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map("/".join), targets, max_size=5),
     targets,
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_whatever_links_there_are_nothing_outside_is_reached(
     tmp_path_factory: pytest.TempPathFactory, links: dict[str, str], path: str
 ) -> None:
@@ -150,7 +152,7 @@ def test_whatever_links_there_are_nothing_outside_is_reached(
 
 
 @given(targets, st.lists(st.sampled_from("abc"), min_size=1, max_size=3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_a_link_that_stays_does_so_whatever_the_folders_on_its_way_become(target: str, path: list[str]) -> None:
     """Each name that it goes through may become a link to anything in the tree: the worst is one to its root."""
     if not stays("/".join(path), target):
@@ -218,6 +220,7 @@ def test_a_file_that_grows_stays_the_same_file(tmp_path: Path) -> None:
     assert len(numbers) == 1
 
 
+@pytest.mark.slow
 def test_a_tree_of_any_depth_and_without_permissions_is_removed(tmp_path: Path) -> None:
     top = tmp_path / "top"
     top.mkdir()

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dethpc.searcher.base import Create, Exit, Searcher
+from tests.examples import examples
 from tests.searcher.sections import searcher as made
 
 SPACE: dict[str, Any] = {
@@ -47,7 +48,7 @@ def run_to_the_end(search: Searcher, rng: random.Random, invalid: float = 0.0) -
     return [made[i] for i in range(len(made))]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(0, 2**31 - 1), st.integers(1, 30), st.integers(1, 8), st.integers(0, 1000))
 def test_the_same_seed_gives_the_same_trials_in_whatever_order_they_end(
     seed: int, trials: int, concurrent: int, order: int

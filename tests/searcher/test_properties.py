@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from dethpc.config.hyperparameters import parse_space
 from dethpc.searcher.base import Action, Continue, Create, Exit, Note, Searcher, Stop, Wait
 from dethpc.searcher.sampling import sample
+from tests.examples import examples
 from tests.searcher.sections import searcher
 
 SPACE: dict[str, Any] = {
@@ -173,7 +174,7 @@ def played(method: str, seed: int, order: int, trouble: float, crashes: random.R
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**31), order=st.integers(0, 10**6), trouble=st.sampled_from([0.0, 0.05, 0.3]))
 def test_crash_and_replay_at_any_point_give_the_same_decisions(
     method: str, seed: int, order: int, trouble: float
@@ -185,7 +186,7 @@ def test_crash_and_replay_at_any_point_give_the_same_decisions(
 
 
 @pytest.mark.parametrize("method", EXPECTED)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(order=st.integers(0, 10**6), trouble=st.sampled_from([0.0, 0.1]))
 def test_the_number_of_trials_is_what_the_config_asks(method: str, order: int, trouble: float) -> None:
     world = played(method, 3, order, trouble)
@@ -200,7 +201,7 @@ def test_the_number_of_trials_is_what_the_config_asks(method: str, order: int, t
 
 @pytest.mark.parametrize("method", [method for method in METHODS if method not in ("grid", "pbt")])
 @given(order=st.integers(0, 10**6))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 def test_a_trials_hyperparameters_depend_on_seed_and_index_alone(method: str, order: int) -> None:
     for create in played(method, 11, order, 0.1).made:
         assert create.hparams == sample(parse_space(SPACE), 11, create.index)
@@ -208,7 +209,7 @@ def test_a_trials_hyperparameters_depend_on_seed_and_index_alone(method: str, or
 
 @pytest.mark.parametrize("method", METHODS)
 @given(order=st.integers(0, 10**6))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 def test_the_description_is_json(method: str, order: int) -> None:
     about = played(method, 1, order, 0.2).search.describe(most=3)
     json.dumps(about, allow_nan=False)

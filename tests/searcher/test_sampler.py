@@ -93,6 +93,7 @@ class TestWithOptuna:
             {"name": "adaptive_asha", "time_metric": "batches", "max_time": 16},
         ],
     )
+    @pytest.mark.slow
     def test_crashes_do_not_alter_what_is_drawn(self, settings: dict[str, Any]) -> None:
         assert played(0.3, **settings) == played(0.0, **settings)
 
