@@ -26,9 +26,9 @@ COUNT = runpy.run_path(str(ROOT / "scripts" / "count"))
 RATCHET = {
     "code lines": 62_125,
     "modules": 819,
-    "functions with more than 6 arguments": 89,
+    "functions with more than 6 arguments": 83,
     "arguments of a constructor": 15,
-    "names that say nothing": 1_161,
+    "names that say nothing": 941,
 }
 """What the house has (``scripts/count``). Lower these when it has less; a new noun raises the first two, in a commit that says by
 how much and for what."""
