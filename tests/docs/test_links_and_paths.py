@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dethpc.master.http.middleware import PUBLIC
-from dethpc.master.http.routes import ROUTERS
+from dethpc.master.http.nouns import ROUTERS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(DOCS.glob("*.md"))

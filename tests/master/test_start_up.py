@@ -25,7 +25,7 @@ NOT_FOR_THIS = (
 
 def test_a_master_loads_what_its_first_answer_needs_also_in_an_empty_home(tmp_path: Path) -> None:
     code = (
-        "import sys, dethpc.master.daemon, dethpc.master.serve, dethpc.master.http.routes.experiments, dethpc.state\n"
+        "import sys, dethpc.master.daemon, dethpc.master.serve, dethpc.master.http.nouns.experiments, dethpc.state\n"
         f"dethpc.state.open_store({str(tmp_path / 'state.db')!r}).close()\n"
         f"print([name for name in {NOT_FOR_THIS!r} if name in sys.modules])"
     )

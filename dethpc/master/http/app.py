@@ -23,9 +23,9 @@ from dethpc import errors
 from dethpc.master.http.auth import Forbidden
 from dethpc.master.http.bodies import BodyLimits
 from dethpc.master.http.middleware import PAGE_FILES, PAGES, AuthMiddleware, error_body
+from dethpc.master.http.nouns import ROUTERS
 from dethpc.master.http.passwords import TooManyLogins
 from dethpc.master.http.preemptions import Preemptions
-from dethpc.master.http.routes import ROUTERS
 from dethpc.master.http.service import Services
 from dethpc.master.http.unserved import why_not
 from dethpc.web.app import Pages

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from fastapi.routing import APIRoute
 
-from dethpc.master.http.routes import ROUTERS
+from dethpc.master.http.nouns import ROUTERS
 from tests.master.conftest import Served, experiment, trained, trial
 from tests.waiting import LONG_ENOUGH
 

@@ -17,10 +17,10 @@ from pydantic import BaseModel, PlainSerializer
 from dethpc.client.in_process import InProcess
 from dethpc.client.session import Session
 from dethpc.errors import MasterError
-from dethpc.master.http.routes import ROUTERS
-from dethpc.master.http.routes.router import new_router
-from dethpc.master.http.wire import base
-from dethpc.master.http.wire.base import Wire
+from dethpc.master.http import models
+from dethpc.master.http.models import Wire
+from dethpc.master.http.nouns import ROUTERS
+from dethpc.master.http.router import new_router
 from tests.master.conftest import Served, experiment, trained, trial
 
 WRITTEN_IN: list[str] = []
@@ -114,13 +114,13 @@ def test_a_page_of_checkpoints_hides_the_secrets_of_their_configuration_once(
     trials = [trial(id) for id in (1, 2, 3)]
     served.put([experiment(1), *trials, *(row for one in trials for row in trained(one))])
     hidden: list[Any] = []
-    masked = base.masked
+    masked = models.masked
 
     def counting(config: Any) -> Any:
         hidden.append(config)
         return masked(config)
 
-    monkeypatch.setattr(base, "masked", counting)
+    monkeypatch.setattr(models, "masked", counting)
     found = served.session.get("/api/v1/experiments/1/checkpoints")["checkpoints"]
     assert len(found) > 3 and len(hidden) == 1
     assert {one["training"]["experimentConfig"]["name"] for one in found} == {experiment(1).config.get("name")}
@@ -133,23 +133,23 @@ def test_a_page_of_checkpoints_hides_the_secrets_of_their_configuration_once(
         {},
         {"a": [math.nan, -math.inf, 1.5, True, None], "b": {"secret_key": "x", "port": 1}, "c": "https://u:p@h"},
         {"a": "\ud800"},
-        {"a": "long" * base._LARGEST_KEPT, "password": "x"},
+        {"a": "long" * models._LARGEST_KEPT, "password": "x"},
         {"slurm": {"prologue": "export API_KEY=x"}, "environment": {"environment_variables": {"cpu": ["TOKEN=x"]}}},
-        reduce(lambda inner, _: {"a": inner}, range(base.MOST_LEVELS + 3), {"token": "x"}),
+        reduce(lambda inner, _: {"a": inner}, range(models.MOST_LEVELS + 3), {"token": "x"}),
         reduce(lambda inner, _: {"a": inner}, range(400), {"token": "x"}),
     ],
 )
 def test_a_configuration_that_is_kept_is_shown_as_one_that_is_not(config: Any) -> None:
     class Answer(Wire):
-        config: base.MaskedConfig
+        config: models.MaskedConfig
 
-    expected = base.masked(base.plain(config))
+    expected = models.masked(models.plain(config))
     for _ in range(2):
         assert json.loads(Answer(config=config).model_dump_json()) == {"config": expected}
 
 
 def test_a_configuration_that_changes_in_place_is_shown_as_it_is_now() -> None:
     config = {"name": "before", "password": "x"}
-    assert base._shown(config)["name"] == "before"
+    assert models._shown(config)["name"] == "before"
     config["name"] = "after"
-    assert base._shown(config) == {"name": "after", "password": base.masked({"password": "x"})["password"]}
+    assert models._shown(config) == {"name": "after", "password": models.masked({"password": "x"})["password"]}

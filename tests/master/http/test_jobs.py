@@ -13,7 +13,7 @@ from dethpc.domain.states import TaskKind
 from dethpc.engine import events
 from dethpc.engine.pools import Rules
 from dethpc.errors import ConfigError, DethpcError, Refused
-from dethpc.master.http.routes.jobs import _find
+from dethpc.master.http.nouns.jobs import _find
 from tests.master.conftest import Published, Served
 
 YAML = """

@@ -18,7 +18,7 @@ from dethpc.domain.reports import Report
 from dethpc.errors import StoreUnavailable
 from dethpc.master.http.app import create_app
 from dethpc.master.http.bodies import MOST_VALUES
-from dethpc.master.http.routes import runs
+from dethpc.master.http.nouns import runs
 from dethpc.rundir import files, lines, logline
 from dethpc.rundir.journal import read as read_journal
 from dethpc.rundir.journal import to_line

@@ -12,8 +12,8 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from dethpc.master.http.routes.access import Reading
-from dethpc.master.http.routes.router import new_router
+from dethpc.master.http.access import Reading
+from dethpc.master.http.router import new_router
 
 
 class Answer(BaseModel):

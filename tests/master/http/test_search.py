@@ -22,7 +22,7 @@ from dethpc.domain.states import TaskKind
 from dethpc.engine import events
 from dethpc.errors import NotFound, Refused
 from dethpc.master.experiments import ended_search, searches
-from dethpc.master.http.routes.search import MOST, estimated_end
+from dethpc.master.http.nouns.searches import MOST, estimated_end
 from dethpc.state import queries
 from tests.master.conftest import T0, Served, experiment, run_of, trial
 from tests.waiting import LONG_ENOUGH, wait_until

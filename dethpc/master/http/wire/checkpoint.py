@@ -11,7 +11,7 @@ from dethpc.domain import facts
 from dethpc.domain.ids import AttemptId, task_id
 from dethpc.domain.trial_config import TrialConfig
 from dethpc.errors import ConfigError, NotSupportedYet
-from dethpc.master.http.wire.base import Float, MaskedConfig, Pagination, Plain, Shallow, Shown, Wire, state, time
+from dethpc.master.http.models import Float, MaskedConfig, Pagination, Plain, Shallow, Shown, Wire, state, time
 from dethpc.master.http.wire.trial import Metrics, split
 from dethpc.state.queries import CheckpointOrigin
 from dethpc.storage import ABOUT_OTHERS, build, elsewhere

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dethpc.domain.facts import NodeHealth
 from dethpc.domain.nodes import NodeState
 from dethpc.domain.ports import NodeInfo, PoolInfo
-from dethpc.master.http.wire.base import Pagination, Wire, time_or_none
+from dethpc.master.http.models import Pagination, Wire, time_or_none
 
 
 def device_type(slot_type: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
-from dethpc.master.http.wire.base import Wire
+from dethpc.master.http.models import Wire
 from dethpc.master.http.wire.experiment import Experiment
 
 PROJECTS = (-1, 0, 1)

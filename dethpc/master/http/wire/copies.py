@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import PlainSerializer
 
 from dethpc.domain.secrets import masked
-from dethpc.master.http.wire.base import Wire
+from dethpc.master.http.models import Wire
 from dethpc.master.http.wire.experiment import Experiment
 
 

@@ -9,7 +9,7 @@ from dethpc.domain import facts
 from dethpc.domain.environment import Environment
 from dethpc.domain.states import shown_as
 from dethpc.domain.trial_config import SearcherConfig
-from dethpc.master.http.wire.base import (
+from dethpc.master.http.models import (
     Float,
     Given,
     MaskedConfig,

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from dethpc.domain import facts
-from dethpc.master.http.wire.base import Plain, Wire, state, time
+from dethpc.master.http.models import Plain, Wire, state, time
 from dethpc.state.queries import CheckpointOrigin
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from dethpc.domain.goodput import Goodput
-from dethpc.master.http.wire.base import Pagination, Wire
+from dethpc.master.http.models import Pagination, Wire
 
 
 class Span(Wire):

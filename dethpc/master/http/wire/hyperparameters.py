@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dethpc.insight.hyperparameters import HeatMap
-from dethpc.master.http.wire.base import Float, Wire
+from dethpc.master.http.models import Float, Wire
 
 
 class Importance(Wire):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dethpc.domain import facts
 from dethpc.exec.images.cache import Entry
-from dethpc.master.http.wire.base import Wire, state, time, time_or_none
+from dethpc.master.http.models import Wire, state, time, time_or_none
 
 
 class Image(Wire):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dethpc.domain.states import TaskKind
-from dethpc.master.http.wire.base import Float, Pagination, Wire, time
+from dethpc.master.http.models import Float, Pagination, Wire, time
 from dethpc.master.http.wire.cluster import QueueStats
 from dethpc.master.http.wire.experiment import JobSummary
 from dethpc.state.queries.queue import Job as QueuedJob

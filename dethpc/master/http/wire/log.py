@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dethpc.master.files.logs import Line
-from dethpc.master.http.wire.base import Wire, time
+from dethpc.master.http.models import Wire, time
 
 
 class LogEntry(Wire):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from dethpc.master.http.wire.base import Plain, Wire
+from dethpc.master.http.models import Plain, Wire
 
 API_VERSION = "0.38.1"
 """The release of Determined whose API this is; clients compare it with their own version."""

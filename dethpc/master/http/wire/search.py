@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict
 
 from dethpc.domain import facts
-from dethpc.master.http.wire.base import Float, Pagination, Plain, Shallow, Wire, time_or_none
+from dethpc.master.http.models import Float, Pagination, Plain, Shallow, Wire, time_or_none
 from dethpc.master.http.wire.trial import trial_state
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dethpc.master.http.wire.base import Wire
+from dethpc.master.http.models import Wire
 from dethpc.master.http.wire.experiment import Experiment, File
 
 

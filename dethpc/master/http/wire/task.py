@@ -5,7 +5,7 @@ from __future__ import annotations
 from dethpc.domain import facts
 from dethpc.domain.ids import AttemptId
 from dethpc.domain.states import AttemptState, RunState, TaskKind
-from dethpc.master.http.wire.base import Wire, time, time_or_none
+from dethpc.master.http.models import Wire, time, time_or_none
 
 
 def container_id(attempt: AttemptId, node: str) -> str:

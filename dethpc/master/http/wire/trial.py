@@ -11,7 +11,7 @@ from dethpc.domain.ids import task_id
 from dethpc.domain.log_policies import Noted
 from dethpc.domain.states import shown_as
 from dethpc.insight.usage import Usage
-from dethpc.master.http.wire.base import Float, Pagination, Plain, Wire, state, time, time_or_none
+from dethpc.master.http.models import Float, Pagination, Plain, Wire, state, time, time_or_none
 from dethpc.state.queries import TrialFigures
 
 

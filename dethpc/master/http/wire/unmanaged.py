@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from dethpc.master.http.wire.base import Plain, Shallow, Wire
+from dethpc.master.http.models import Plain, Shallow, Wire
 from dethpc.master.http.wire.trial import Trial
 
 

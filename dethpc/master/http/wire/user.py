@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dethpc.domain import records
-from dethpc.master.http.wire.base import Given, Pagination, Wire, time, time_or_none
+from dethpc.master.http.models import Given, Pagination, Wire, time, time_or_none
 
 
 class User(Wire):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dethpc.domain.facts import Experiment
 from dethpc.insight.waiting import WaitReason
-from dethpc.master.http.wire.base import Wire, time_or_none
+from dethpc.master.http.models import Wire, time_or_none
 from dethpc.master.watching.wait_reasons import Group
 
 _NAMED = 100  # trials of a group whose ids are told

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dethpc.master.http.wire.base import Pagination, Wire
+from dethpc.master.http.models import Pagination, Wire
 
 
 class Project(Wire):

@@ -1,0 +1,205 @@
+"""What owners do with experiments: one, or many at a time. Each of many is judged alone."""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Callable
+from typing import Any
+
+from dethpc.engine import events
+from dethpc.engine.changes import ExperimentChanges
+from dethpc.errors import DethpcError, LeaseHeld, MasterError, NotFound, StoreError
+from dethpc.master.experiments.control import Control
+from dethpc.master.http.access import Owner, TheCluster, TheControl, TheCreator, TheStore
+from dethpc.master.http.models import names_of_states
+from dethpc.master.http.nouns.experiments import launch_warnings, one
+from dethpc.master.http.router import new_router
+from dethpc.master.http.wire import control as wire
+from dethpc.state import queries
+from dethpc.state.queries import ExperimentFilter, Order, Page
+from dethpc.state.store import SqlStore
+
+router = new_router(prefix="/api/v1", tags=["experiments"])
+
+
+@router.post("/experiments/continue")
+def continue_experiment(
+    request: wire.ContinueRequest, store: TheStore, creator: TheCreator, cluster: TheCluster, who: Owner
+) -> wire.Continued:
+    """Go on with one that has ended, in the same trials from their latest checkpoints."""
+    fact, notes = creator.go_on(who.owner, request.id, request.override_config or "")
+    warnings = launch_warnings(cluster, fact)
+    with store.read() as connection:
+        return wire.Continued(experiment=one(connection, fact.id), warnings=warnings, notes=notes)
+
+
+# --- one
+
+
+@router.post("/experiments/{experiment_id}/activate")
+def activate(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
+    _activate(control, experiment_id)
+    return {}
+
+
+@router.post("/experiments/{experiment_id}/pause")
+def pause(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
+    """Its trials checkpoint and give their slots back."""
+    _pause(control, experiment_id)
+    return {}
+
+
+@router.post("/experiments/{experiment_id}/cancel")
+def cancel(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
+    """End it; its trials checkpoint first."""
+    _cancel(control, experiment_id)
+    return {}
+
+
+@router.post("/experiments/{experiment_id}/kill")
+def kill(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
+    """End it now. Ours: ``changed``, whether there was anything to end."""
+    return {"changed": _kill(control, experiment_id)}
+
+
+@router.post("/experiments/{experiment_id}/archive")
+def archive(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
+    _archive(control, experiment_id)
+    return {}
+
+
+@router.post("/experiments/{experiment_id}/unarchive")
+def unarchive(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
+    _unarchive(control, experiment_id)
+    return {}
+
+
+@router.delete("/experiments/{experiment_id}")
+def delete(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
+    control.delete(experiment_id)
+    return {}
+
+
+# --- many
+
+
+@router.post("/projects/{project_id}/experiments/activate")
+def activate_all(
+    project_id: int, request: wire.ManyRequest, control: TheControl, store: TheStore, who: Owner
+) -> wire.Results:
+    return _each(_activate, control, store, project_id, request, who.owner)
+
+
+@router.post("/projects/{project_id}/experiments/pause")
+def pause_all(
+    project_id: int, request: wire.ManyRequest, control: TheControl, store: TheStore, who: Owner
+) -> wire.Results:
+    return _each(_pause, control, store, project_id, request, who.owner)
+
+
+@router.post("/projects/{project_id}/experiments/cancel")
+def cancel_all(
+    project_id: int, request: wire.ManyRequest, control: TheControl, store: TheStore, who: Owner
+) -> wire.Results:
+    return _each(_cancel, control, store, project_id, request, who.owner)
+
+
+@router.post("/projects/{project_id}/experiments/kill")
+def kill_all(
+    project_id: int, request: wire.ManyRequest, control: TheControl, store: TheStore, who: Owner
+) -> wire.Results:
+    return _each(_kill, control, store, project_id, request, who.owner)
+
+
+@router.post("/projects/{project_id}/experiments/archive")
+def archive_all(
+    project_id: int, request: wire.ManyRequest, control: TheControl, store: TheStore, who: Owner
+) -> wire.Results:
+    return _each(_archive, control, store, project_id, request, who.owner)
+
+
+@router.post("/projects/{project_id}/experiments/unarchive")
+def unarchive_all(
+    project_id: int, request: wire.ManyRequest, control: TheControl, store: TheStore, who: Owner
+) -> wire.Results:
+    return _each(_unarchive, control, store, project_id, request, who.owner)
+
+
+@router.delete("/projects/{project_id}/experiments/delete")
+def delete_all(
+    project_id: int, request: wire.ManyRequest, control: TheControl, store: TheStore, who: Owner
+) -> wire.Results:
+    return _each(Control.delete, control, store, project_id, request, who.owner)
+
+
+def _each(
+    act: Callable[[Control, int], Any],
+    control: Control,
+    store: SqlStore,
+    project_id: int,
+    request: wire.ManyRequest,
+    owner: str,
+) -> wire.Results:
+    """``act`` on each that is meant, one after the other. Raises NotFound for a project that is not there."""
+    ids = _meant(store, project_id, request, owner)
+    return wire.Results(results=[wire.Result(id=id, error=_tried(act, control, id)) for id in ids])
+
+
+def _tried(act: Callable[[Control, int], Any], control: Control, experiment_id: int) -> str:
+    """Why it was refused, else "". Raises what keeps the master from doing anything at all."""
+    try:
+        act(control, experiment_id)
+    except (StoreError, MasterError, LeaseHeld):
+        raise
+    except DethpcError as refused:
+        return str(refused)
+    return ""
+
+
+def _meant(store: SqlStore, project_id: int, request: wire.ManyRequest, owner: str) -> list[int]:
+    """The ids that the request gives, in its order, once each; with filters those that these find, whatever ids it gives."""
+    if project_id not in wire.PROJECTS:
+        raise NotFound(f"project {project_id} not found")
+    filters = request.filters
+    if filters is None:
+        return list(dict.fromkeys(request.experiment_ids))
+    wanted = ExperimentFilter(
+        archived=filters.archived,
+        states=frozenset(names_of_states(filters.states or ())),
+        labels=filters.labels or (),
+        name=filters.name,
+        description=filters.description,
+        owners=[owner] * (1 in filters.user_ids) if filters.user_ids else None,
+        not_ids=filters.excluded_experiment_ids or (),
+        project_id=max(0, filters.project_id or 0) or None,
+    )
+    with store.read() as connection:
+        found, _, _ = queries.list_experiments(connection, wanted, Order("id"), Page(limit=None))
+    return [fact.id for fact in found]
+
+
+# --- what is done
+
+
+def _activate(control: Control, experiment_id: int) -> None:
+    control.do(events.Activate(experiment_id, clock.time()))
+
+
+def _pause(control: Control, experiment_id: int) -> None:
+    control.do(events.Pause(experiment_id, clock.time()))
+
+
+def _cancel(control: Control, experiment_id: int) -> None:
+    control.do(events.Cancel(experiment_id, clock.time()))
+
+
+def _kill(control: Control, experiment_id: int) -> bool:
+    return bool(control.do(events.Kill(experiment_id, clock.time())))
+
+
+def _archive(control: Control, experiment_id: int) -> None:
+    control.do(events.ChangeExperiment(experiment_id, ExperimentChanges(archived=True), clock.time()))
+
+
+def _unarchive(control: Control, experiment_id: int) -> None:
+    control.do(events.ChangeExperiment(experiment_id, ExperimentChanges(archived=False), clock.time()))

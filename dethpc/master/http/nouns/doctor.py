@@ -1,0 +1,50 @@
+"""What ``det doctor`` says of this site: what it said last, and what it says now, if somebody asks for that. The doctor and all
+its checks are loaded then."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from dethpc.errors import Refused
+from dethpc.master.http.access import Owner, TheInstallation
+from dethpc.master.http.models import time
+from dethpc.master.http.router import new_router
+from dethpc.master.http.wire import doctor as wire
+
+if TYPE_CHECKING:
+    from dethpc.doctor import report
+
+router = new_router(prefix="/api/v1/doctor", tags=["master"])
+
+_examining = threading.Lock()
+
+
+@router.get("")
+def diagnosis(installation: TheInstallation, who: Owner) -> wire.Diagnosis:
+    """What was found last, by the master or by ``det doctor``. Asks neither Slurm nor the machine."""
+    from dethpc.doctor import report
+
+    return _told(report.kept(installation.home))
+
+
+@router.post("")
+def examine_now(installation: TheInstallation, who: Owner) -> wire.Diagnosis:
+    """Look again, on the master's machine. Asks Slurm a few questions, and sends no job."""
+    from dethpc.doctor import examine, report
+    from dethpc.doctor.read import read
+
+    if not _examining.acquire(blocking=False):
+        raise Refused("somebody has the site examined just now; look at what is found in a minute")
+    try:
+        facts = read(installation.home.root, installation.site, None)
+        return _told(report.keep(installation.home, list(examine(facts))))
+    finally:
+        _examining.release()
+
+
+def _told(found: report.Report | None) -> wire.Diagnosis:
+    if found is None:
+        return wire.Diagnosis(examined_at=None, host="", findings=[])
+    findings = [wire.Finding(**each) for each in found["findings"]]
+    return wire.Diagnosis(examined_at=time(found["at"]), host=found["host"], findings=findings)

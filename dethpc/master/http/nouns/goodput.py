@@ -1,0 +1,110 @@
+"""Where slots went: useful training, lost training, overhead, waiting."""
+
+from __future__ import annotations
+
+import time as clock
+from collections import defaultdict
+from typing import Annotated
+
+from fastapi import Query
+
+from dethpc.domain.facts import Attempt, Run
+from dethpc.insight.timeline import Spent, of_attempts
+from dethpc.master.http.access import Limit, Offset, Owner, Reading
+from dethpc.master.http.models import Pagination, page, time
+from dethpc.master.http.router import new_router
+from dethpc.master.http.wire.goodput import (
+    ExperimentGoodput,
+    PoolsGoodput,
+    PoolSlots,
+    Slots,
+    Span,
+    Timeline,
+    TimelineAttempt,
+    TrialGoodput,
+    TrialSlots,
+)
+from dethpc.state import queries
+
+router = new_router(prefix="/api/v1", tags=["goodput"])
+
+MOST_TRIALS = 1000
+"""Of an answer to whom says no number."""
+
+
+@router.get("/experiments/{experiment_id}/goodput")
+def of_experiment(
+    experiment_id: int,
+    connection: Reading,
+    who: Owner,
+    trials: Annotated[bool, Query(description="Include each trial's.")] = True,
+    limit: Limit = MOST_TRIALS,
+    offset: Offset = 0,
+) -> ExperimentGoodput:
+    """``trials`` are those of a page of all that had a run, by id; ``total`` is the whole experiment's."""
+    queries.experiment(connection, experiment_id)
+    now = clock.time()
+    asked = page(offset, limit if trials else -2)
+    by_trial, count, begin = queries.goodput_of_trials(connection, experiment_id, asked, now)
+    total = Slots.of(queries.goodput_of_experiment(connection, experiment_id, now))
+    return ExperimentGoodput(
+        experiment_id=experiment_id,
+        total=total,
+        trials=[TrialSlots(trial_id=id, **vars(Slots.of(found))) for id, found in by_trial.items()],
+        pagination=Pagination.of(
+            count, begin, limit, min(count - begin, count if asked.limit is None else asked.limit)
+        ),
+    )
+
+
+@router.get("/trials/{trial_id}/goodput")
+def of_trial(trial_id: int, connection: Reading, who: Owner) -> TrialGoodput:
+    queries.trial(connection, trial_id)
+    return TrialGoodput(trial_id=trial_id, total=Slots.of(queries.goodput_of_trial(connection, trial_id, clock.time())))
+
+
+MOST_ATTEMPTS = 200
+
+
+@router.get("/trials/{trial_id}/timeline")
+def timeline(trial_id: int, connection: Reading, who: Owner) -> Timeline:
+    """Ours: when the trial waited, started, trained, trained what was lost, and ended."""
+    queries.trial(connection, trial_id)
+    now, found = clock.time(), list[TimelineAttempt]()
+    attempts = defaultdict[str, list[Attempt]](list)
+    for attempt in queries.attempts_of_trial(connection, trial_id):
+        attempts[attempt.run_id].append(attempt)
+    for run in queries.runs_of_trial(connection, trial_id):
+        ordered = sorted(attempts[run.id], key=lambda each: each.number)
+        found += [_on_the_wire(run, spent) for spent in of_attempts(run, ordered, now)]
+    return Timeline(attempts=found[-MOST_ATTEMPTS:], more=max(0, len(found) - MOST_ATTEMPTS))
+
+
+@router.get("/resource-pools/goodput")
+def of_pools(
+    connection: Reading,
+    who: Owner,
+    days: Annotated[float, Query(gt=0, description="Count runs of the last N days.")] = 30,
+) -> PoolsGoodput:
+    now = clock.time()
+    pools = queries.goodput_of_pools(connection, now - days * 86400, now)
+    told = [PoolSlots(resource_pool=name, **Slots.of(found).model_dump()) for name, found in pools.items()]
+    return PoolsGoodput(since=time(now - days * 86400), pools=told)
+
+
+def _on_the_wire(run: Run, spent: Spent) -> TimelineAttempt:
+    attempt = spent.attempt
+    return TimelineAttempt(
+        run=run.id,
+        job_id=run.scheduler_job_id,
+        attempt=attempt.number if attempt else None,
+        start_time=time(attempt.started_at) if attempt else None,
+        end_time=time(attempt.ended_at) if attempt and attempt.ended_at is not None else None,
+        from_steps=attempt.resumed_steps if attempt else 0,
+        to_steps=attempt.last_steps if attempt else None,
+        nodes=attempt.nodes if attempt else [],
+        end=attempt.end.value if attempt and attempt.end else "",
+        reason=attempt.reason if attempt else "",
+        saving=spent.saving,
+        spans=[Span(kind=kind, start_time=time(begin), end_time=time(end)) for kind, begin, end in spent.spans],
+    )

@@ -1,0 +1,49 @@
+"""What hyperparameters have to do with the searcher's metric."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import Query
+
+from dethpc.config.experiment import ExperimentConfig
+from dethpc.insight.hyperparameters import heat_map, importance, logarithmic
+from dethpc.master.http.access import Owner, Reading
+from dethpc.master.http.router import new_router
+from dethpc.master.http.wire import hyperparameters as wire
+from dethpc.state import queries
+
+router = new_router(prefix="/api/v1/experiments/{experiment_id}", tags=["experiments"])
+
+MOST = 1000
+"""Trials that are looked at: who looks again and again costs the same, however many there are."""
+
+
+@router.get("/hyperparameters")
+def hyperparameters(
+    experiment_id: int,
+    connection: Reading,
+    who: Owner,
+    x: str = "",
+    y: str = "",
+    log: Annotated[tuple[str, ...], Query()] = (),
+    linear: Annotated[tuple[str, ...], Query()] = (),
+) -> wire.Hyperparameters:
+    """Ours: how much each explains, and the metric over two of them: ``x`` and ``y``, or the two most important. Those in ``log``
+    and ``linear`` are scaled so, others as the configuration draws them."""
+    fact = queries.experiment(connection, experiment_id)
+    found, every = queries.tried(connection, experiment_id, MOST)
+    told = importance(found)
+    others = [each.name for each in told if each.name not in (x, y)]
+    x = x or (others.pop(0) if others else "")
+    y = y or (others.pop(0) if others else "")
+    drawn = logarithmic(ExperimentConfig.from_json(fact.config).hyperparameters)
+    scales = {**drawn, **dict.fromkeys(log, True), **dict.fromkeys(linear, False)}
+    return wire.Hyperparameters(
+        trials=len(found),
+        of=every,
+        scales=drawn,
+        importance=[wire.Importance(**asdict(each)) for each in told],
+        map=wire.Map.of(heat_map(found, x, y, fact.smaller_is_better, scales)) if x and y else None,
+    )

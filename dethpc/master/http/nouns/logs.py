@@ -1,0 +1,150 @@
+"""Streams of log lines, for trials and tasks alike."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Query
+from fastapi.responses import StreamingResponse
+
+from dethpc.config.patterns import Pattern
+from dethpc.errors import Refused
+from dethpc.master.files import logs
+from dethpc.master.files.log_follower import Follower
+from dethpc.master.files.logs import Filter, Line, Source
+from dethpc.master.http import streams
+from dethpc.master.http.models import seconds
+from dethpc.master.http.wire.log import LogEntry, LogFields
+from dethpc.master.installation import Installation
+from dethpc.state import queries
+from dethpc.state.store import SqlStore
+
+_GLANCES = 3
+"""How often files that are known are looked at, between two looks for all that there is."""
+
+
+@dataclass
+class LogQuery:
+    wanted: Filter
+    limit: int
+    follow: bool
+    newest_first: bool
+
+
+def _asked(
+    limit: int = 0,
+    follow: bool = False,
+    order_by: Annotated[str, Query(alias="orderBy")] = "",
+    levels: Annotated[tuple[str, ...], Query()] = (),
+    rank_ids: Annotated[tuple[int, ...], Query(alias="rankIds")] = (),
+    agent_ids: Annotated[tuple[str, ...], Query(alias="agentIds")] = (),
+    allocation_ids: Annotated[tuple[str, ...], Query(alias="allocationIds")] = (),
+    stdtypes: Annotated[tuple[str, ...], Query()] = (),
+    sources: Annotated[tuple[str, ...], Query()] = (),
+    container_ids: Annotated[tuple[str, ...], Query(alias="containerIds")] = (),
+    text: Annotated[str, Query(alias="searchText")] = "",
+    regex: Annotated[bool, Query(alias="enableRegex")] = False,
+    after: Annotated[str, Query(alias="timestampAfter")] = "",
+    before: Annotated[str, Query(alias="timestampBefore")] = "",
+) -> LogQuery:
+    try:
+        search = Pattern(text) if regex and text else text or None
+    except ValueError as error:
+        raise Refused(f"searchText is {error}") from None
+    try:
+        bounds = [seconds(moment) if moment else None for moment in (after, before)]
+    except ValueError:
+        raise Refused("a time must look like 2021-10-26T23:17:12Z") from None
+    # There are no containers: wishing for lines of one is wishing for nothing.
+    nothing = bool(container_ids)
+    wanted = Filter(
+        levels=frozenset(level.removeprefix("LOG_LEVEL_") for level in levels),
+        ranks=frozenset(rank_ids),
+        nodes=frozenset(agent_ids),
+        stdtypes=frozenset({"none"} if nothing else stdtypes),
+        sources=frozenset(sources),
+        attempts=frozenset(allocation_ids),
+        text=search,
+        after=bounds[0],
+        before=bounds[1],
+    )
+    return LogQuery(wanted, limit, follow, order_by == "ORDER_BY_DESC")
+
+
+Filtered = Annotated[LogQuery, Depends(_asked)]
+
+
+def _sources(installation: Installation, store: SqlStore, trial_id: int) -> list[list[Source]]:
+    with store.read() as connection:
+        runs = [run.id for run in queries.runs_of_trial(connection, trial_id)]
+    return logs.sources(installation.home.kept, runs)
+
+
+def stream(installation: Installation, store: SqlStore, trial_id: int, task: str, asked: LogQuery) -> StreamingResponse:
+    def encoded(lines: Sequence[Line]) -> bytes:
+        return b"".join(streams.line(LogEntry.of(line, trial_id, task)) for line in lines)
+
+    async def once() -> AsyncIterator[bytes]:
+        attempts = await asyncio.to_thread(_sources, installation, store, trial_id)
+        looks = logs.looks(attempts, asked.wanted, asked.limit, newest_first=asked.newest_first)
+        async for [chunk] in streams.in_thread(map(encoded, looks), 1):
+            yield chunk
+
+    async def follow() -> AsyncIterator[bytes]:
+        follower = Follower(lambda: _sources(installation, store, trial_id), asked.wanted)
+        async for [chunk] in streams.in_thread(map(encoded, follower.history()), 1):
+            yield chunk
+        while True:
+            # In this order: what is written before the end is read after it is seen.
+            over = await asyncio.to_thread(_over, store, trial_id)
+            if chunk := await asyncio.to_thread(lambda: encoded(follower.more())):
+                yield chunk
+            if follower.behind:
+                continue
+            if over:
+                return
+            for _ in range(_GLANCES):
+                await asyncio.sleep(streams.PAUSE / _GLANCES)
+                if await asyncio.to_thread(follower.grown):
+                    break
+
+    return streams.ndjson(follow() if asked.follow else once())
+
+
+def _over(store: SqlStore, trial_id: int) -> bool:
+    with store.read() as connection:
+        return queries.trial_is_over(connection, trial_id)
+
+
+def fields(installation: Installation, store: SqlStore, trial_id: int, *, follow: bool) -> StreamingResponse:
+    """The values that the trial's log can be filtered by, so far; with ``follow`` again whenever there are more, until it ends."""
+
+    def found() -> LogFields:
+        attempts = _sources(installation, store, trial_id)
+        ranks = {line.rank for line in logs.read(attempts, Filter(), 100_000) if line.rank is not None}
+        every = [source for attempt in attempts for source in attempt]
+        return LogFields(
+            agent_ids=sorted({source.node for source in every}),
+            allocation_ids=[str(attempt[0].attempt) for attempt in attempts],
+            rank_ids=sorted(ranks),
+            stdtypes=["stderr", "stdout"],
+            sources=["slurm", "task"],
+        )
+
+    async def lines() -> AsyncIterator[bytes]:
+        told = b""
+        while True:
+            over, begun = not follow or await asyncio.to_thread(_over, store, trial_id), time.monotonic()
+            now = streams.line(await asyncio.to_thread(found))
+            if now != told:
+                yield now
+            if over:
+                return
+            told = now
+            await asyncio.sleep(max(streams.PAUSE, 10 * (time.monotonic() - begun)))  # it reads the whole log
+
+    return streams.ndjson(lines())

@@ -1,0 +1,160 @@
+"""The master itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.responses import StreamingResponse
+
+from dethpc.domain.secrets import masked
+from dethpc.errors import NotSupportedYet, RunOver, StoreUnavailable, Unauthorized
+from dethpc.master import own_log
+from dethpc.master.http import streams
+from dethpc.master.http.access import Owner, TheAuth, TheCluster, TheCreator, TheElsewhere, TheInstallation
+from dethpc.master.http.auth import Auth
+from dethpc.master.http.models import time
+from dethpc.master.http.router import new_router
+from dethpc.master.http.wire import master as wire
+from dethpc.master.http.wire.log import MasterLogAnswer, MasterLogEntry
+from dethpc.master.watching.foreign_runs import ForeignRuns
+
+router = new_router(tags=["master"])
+
+
+@router.get("/info")
+def short_info(installation: TheInstallation) -> wire.ShortInfo:
+    return wire.ShortInfo(
+        cluster_id=installation.cluster_id,
+        cluster_name=installation.cluster_name,
+        master_id=installation.cluster_id,
+        dethpc_version=installation.version,
+    )
+
+
+@router.get("/health", responses={503: {"model": wire.Health}})
+def health(installation: TheInstallation, response: Response) -> wire.Health:
+    """503 while the master does not get on; ``GET /api/v1/master`` says why. It asks nobody, for strangers may ask it."""
+    status = "down" if installation.trouble else "up"
+    response.status_code = 503 if installation.trouble else 200
+    manager = wire.ManagerHealth(cluster_name=installation.cluster_name, status=status)
+    return wire.Health(status=status, database=status, resource_managers=[manager])
+
+
+@router.get("/api/v1/master")
+def info(
+    installation: TheInstallation, elsewhere: TheElsewhere, cluster: TheCluster, auth: TheAuth, request: Request
+) -> wire.Info:
+    """Anybody may ask; what concerns runs and the cluster is for the owner."""
+    notice = "; ".join(filter(None, (elsewhere.notice, cluster.notice)))
+    return wire.Info(
+        cluster_id=installation.cluster_id,
+        cluster_name=installation.cluster_name,
+        master_id=installation.cluster_id,
+        dethpc_version=installation.version,
+        started_at=time(installation.started_at),
+        trouble=installation.trouble,
+        notice=notice if notice and _is_owner(auth, request) else "",
+    )
+
+
+def _is_owner(auth: Auth, request: Request) -> bool:
+    try:
+        return auth.principal(request.state.token).is_owner
+    except (Unauthorized, RunOver, StoreUnavailable):
+        return False
+
+
+@router.get("/api/v1/master/take-over")
+def runs_elsewhere(elsewhere: TheElsewhere, who: Owner) -> wire.TakeOver:
+    """The runs of which nothing can be learned, because another scheduler has their jobs, or because this one gives no answer."""
+    return _listed(elsewhere)
+
+
+@router.post("/api/v1/master/take-over")
+def take_over(elsewhere: TheElsewhere, who: Owner) -> wire.TakeOver:
+    """Count these runs as over: their trials start again from their last checkpoints. If one still runs, it trains twice."""
+    listed = _listed(elsewhere)
+    elsewhere.take_over()
+    return listed
+
+
+def _listed(elsewhere: ForeignRuns) -> wire.TakeOver:
+    return wire.TakeOver(
+        runs=[wire.RunElsewhere(run_id=run, job_id=job, scheduler=where) for run, job, where in elsewhere.runs]
+    )
+
+
+@router.get("/api/v1/master/config")
+def config(installation: TheInstallation, creator: TheCreator, who: Owner) -> wire.Config:
+    """What counts, secrets left out."""
+    site = installation.site
+    pools = {name: pool.model_dump(mode="json", exclude_defaults=True) for name, pool in site.pools.items()}
+    shown = {
+        "cluster_name": installation.cluster_name,
+        "cluster_id": installation.cluster_id,
+        "home": str(installation.home.root),
+        "site_file": installation.site_file,
+        "scheduler": installation.scheduler,
+        "listening": installation.listening,
+        # What scripts index: Determined's word for a cluster that is no other scheduler's is agent.
+        "resource_manager": {"type": "slurm" if installation.scheduler == "slurm" else "agent"},
+        "feature_switches": [],
+        **creator.defaults(),
+        "pools": pools,
+    }
+    return wire.Config(config=masked(shown))
+
+
+@router.patch("/api/v1/master/config")
+def change_config(who: Owner) -> None:
+    raise NotSupportedYet("changing the master's configuration while it runs is not supported; edit site.yaml")
+
+
+@router.get("/api/v1/master/telemetry")
+def telemetry() -> wire.Telemetry:
+    """None is ever sent."""
+    return wire.Telemetry()
+
+
+@router.get("/api/v1/master/cluster_message")
+def cluster_message() -> wire.ClusterMessage:
+    return wire.ClusterMessage()
+
+
+@router.get("/api/v1/master/logs")
+def master_logs(
+    installation: TheInstallation, who: Owner, offset: int = 0, limit: int = 0, follow: bool = False
+) -> StreamingResponse:
+    """Lines of the master's log after the first ``offset``; a negative offset: the last that many."""
+
+    def encoded(entries: list[own_log.Entry]) -> bytes:
+        return b"".join(
+            streams.line(
+                MasterLogAnswer(
+                    log_entry=MasterLogEntry(
+                        id=entry.id, message=entry.message, timestamp=entry.timestamp, level=f"LOG_LEVEL_{entry.level}"
+                    )
+                )
+            )
+            for entry in entries
+        )
+
+    async def lines() -> AsyncIterator[bytes]:
+        entries, count, end = await asyncio.to_thread(own_log.read, installation.home.log, offset, limit)
+        yield encoded(entries)
+        while follow:
+            await asyncio.sleep(streams.PAUSE)
+            entries, count, end = await asyncio.to_thread(own_log.read_after, installation.home.log, count, end)
+            if entries:
+                yield encoded(entries)
+
+    return streams.ndjson(lines())
+
+
+@router.get("/", include_in_schema=False)
+def root(installation: TheInstallation) -> dict[str, Any]:
+    """Until there is a WebUI."""
+    return {"dethpc": installation.version, "api": "/docs"}

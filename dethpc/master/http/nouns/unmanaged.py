@@ -1,0 +1,307 @@
+"""What training reports through the API alone: scripts outside the cluster, and what a run has no journal for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import time as clock
+from concurrent.futures import Future
+from typing import Annotated, Any
+
+from fastapi import Body, Depends
+from fastapi.concurrency import run_in_threadpool
+from sqlalchemy import Connection
+
+from dethpc.domain.facts import Row
+from dethpc.domain.reports import ReportKind
+from dethpc.domain.states import TaskKind
+from dethpc.domain.trial_config import TrialConfig
+from dethpc.engine import events
+from dethpc.engine.changes import TrialChanges
+from dethpc.errors import NotFound, Refused
+from dethpc.master.experiments.create import Creator
+from dethpc.master.experiments.unmanaged import Done, Unmanaged, states
+from dethpc.master.http.access import (
+    AnyPrincipal,
+    Owner,
+    Reading,
+    TheBeside,
+    TheControl,
+    TheCreator,
+    TheStore,
+    TheUnmanaged,
+    may_see_experiment,
+    whole,
+)
+from dethpc.master.http.auth import Forbidden, Principal
+from dethpc.master.http.nouns.experiments import one
+from dethpc.master.http.router import new_router
+from dethpc.master.http.wire import unmanaged as wire
+from dethpc.master.http.wire.checkpoint import storage_id
+from dethpc.master.http.wire.experiment import CreateRequest, ExperimentAnswer
+from dethpc.master.http.wire.trial import Trial
+from dethpc.master.watching.worker_reports import WorkerReports
+from dethpc.state import queries
+from dethpc.state.store import SqlStore
+
+router = new_router(prefix="/api/v1", tags=["unmanaged"])
+logs = new_router(tags=["unmanaged"])
+_log = logging.getLogger(__name__)
+
+
+def _put(store: SqlStore, creator: Creator, owner: str, config: str, external_id: str) -> ExperimentAnswer:
+    fact = creator.create_unmanaged(owner, config, external_id)
+    with store.read() as connection:
+        return ExperimentAnswer(experiment=one(connection, fact.id), config=fact.config)
+
+
+def _trial(connection: Connection, trial_id: int) -> Trial:
+    fact = queries.trial(connection, trial_id)
+    return Trial.of(fact, queries.trial_figures(connection, [fact])[trial_id])
+
+
+def _is_unmanaged(store: SqlStore, unmanaged: Unmanaged, who: Principal, trial_id: int) -> bool:
+    """Raises NotFound, and Forbidden to a run that speaks for another trial."""
+    if not who.is_owner and who.trial_id != trial_id:
+        raise Forbidden("a run's token does not allow access to another trial")
+    kind = unmanaged.kind_in_memory(trial_id)
+    if kind is None:
+        with store.read() as connection:
+            trial = queries.trial(connection, trial_id)
+            kind = queries.experiment(connection, trial.experiment_id).kind
+    return kind is TaskKind.UNMANAGED_TRIAL
+
+
+# --- experiments and trials
+
+
+@router.put("/experiments/by-external-id/{external_id:path}")
+def put_experiment(
+    external_id: str, request: CreateRequest, store: TheStore, creator: TheCreator, who: Owner
+) -> ExperimentAnswer:
+    """The unmanaged experiment of this external id, created where there is none."""
+    return _put(store, creator, who.owner, request.config, external_id)
+
+
+@router.post("/trials")
+def create_trial(request: wire.NewTrial, store: TheStore, unmanaged: TheUnmanaged, who: Owner) -> wire.TrialAnswer:
+    return _new_trial(store, unmanaged, request, None)
+
+
+@router.put("/trials")
+def put_trial(request: wire.PutTrial, store: TheStore, unmanaged: TheUnmanaged, who: Owner) -> wire.TrialAnswer:
+    """The trial of this external id in its experiment, created where there is none."""
+    return _new_trial(store, unmanaged, request.create_trial_request, request.external_trial_id)
+
+
+@router.get("/trials/by-external-id/{ids:path}")
+def trial_by_external_id(ids: str, connection: Reading, who: Owner) -> wire.TrialAnswer:
+    """``ids``: EXPERIMENT/TRIAL, as their scripts call them. Either may hold a "/" itself."""
+    for between in re.finditer("/", ids):
+        experiment = queries.experiment_of_external_id(connection, ids[: between.start()])
+        fact = experiment and queries.trial_of_external_id(connection, experiment.id, ids[between.end() :])
+        if fact is not None:
+            return wire.TrialAnswer(trial=_trial(connection, fact.id))
+    raise NotFound(f"no experiment and trial with the external ids {ids!r}")
+
+
+def _new_trial(
+    store: SqlStore, unmanaged: Unmanaged, request: wire.NewTrial, external_id: str | None
+) -> wire.TrialAnswer:
+    fact = unmanaged.trial(request.experiment_id, request.hparams or {}, external_id)
+    with store.read() as connection:
+        return wire.TrialAnswer(trial=_trial(connection, fact.id))
+
+
+@router.post("/trials/{trial_id}/start")
+def start_trial(
+    trial_id: int, request: wire.BeginRequest, store: TheStore, unmanaged: TheUnmanaged, who: Owner
+) -> wire.Begun:
+    run = unmanaged.begin(trial_id, resume=bool(request.resume))
+    with store.read() as connection:
+        attempt = queries.attempt(connection, run.id, 0)
+    return wire.Begun(
+        trial_run_id=run.number, latest_checkpoint=attempt.resumed_from, steps_completed=attempt.resumed_steps
+    )
+
+
+@router.patch("/trials/{trial_id}")
+def patch_trial(
+    trial_id: int, request: wire.TrialPatch, store: TheStore, unmanaged: TheUnmanaged, who: Owner
+) -> wire.TrialAnswer:
+    """The state of an unmanaged trial; without one, a sign of life."""
+    unmanaged.state(trial_id, states(request.state))
+    with store.read() as connection:
+        return wire.TrialAnswer(trial=_trial(connection, trial_id))
+
+
+@router.post("/runs/start")
+def prepare(request: wire.PrepareRequest, connection: Reading, who: AnyPrincipal) -> wire.Prepared:
+    """Determined's clients announce the reports of a trial, which they call a run here, and learn where its checkpoints go."""
+    if not request.run_id:
+        return wire.Prepared()
+    fact = queries.trial(connection, request.run_id)
+    may_see_experiment(who, fact.experiment_id)
+    config = TrialConfig.from_json(queries.experiment(connection, fact.experiment_id).config)
+    return wire.Prepared(storage_id=storage_id(config.checkpoint_storage))
+
+
+# --- reports
+
+
+class Metrics:
+    """Where reports of metrics go: of an unmanaged trial into its run's journal, of another beside that of its chief."""
+
+    def __init__(self, store: SqlStore, unmanaged: Unmanaged, beside: WorkerReports, who: Principal) -> None:
+        self._store, self._unmanaged, self._beside = store, unmanaged, beside
+        self._who = who
+
+    async def take(self, trial_id: int, group: str, report: wire.TrialMetrics) -> dict[str, Any]:
+        """A report waits in a thread while it is written, and in none while it is committed."""
+        taken = await run_in_threadpool(self._begin, trial_id, group, report)
+        if taken is not None:
+            await asyncio.shield(asyncio.wrap_future(taken))
+        return {}
+
+    def _begin(self, trial_id: int, group: str, report: wire.TrialMetrics) -> Future[list[Row]] | None:
+        """None: it is taken in."""
+        unmanaged = _is_unmanaged(self._store, self._unmanaged, self._who, trial_id)
+        if not group or "." in group:
+            raise Refused(f"a group of metrics has a name without '.', not {group!r}")
+        steps = report.steps_completed
+        data: dict[str, Any] = {"group": group, "steps_completed": steps, "metrics": report.metrics.avg_metrics or {}}
+        if report.metrics.batch_metrics:
+            data["batch_metrics"] = report.metrics.batch_metrics
+        if unmanaged:
+            known = {"steps_completed": self._unmanaged.steps(trial_id)} if steps is None else {}
+            with contextlib.suppress(Done):
+                kind, number = ReportKind.METRICS, report.trial_run_id or None
+                return self._unmanaged.begin_report(trial_id, kind, {**data, **known}, number)
+        self._beside.post(trial_id, data, report.trial_run_id, self._who.run_id)
+        return None
+
+
+async def _metrics(store: TheStore, unmanaged: TheUnmanaged, beside: TheBeside, who: AnyPrincipal) -> Metrics:
+    return Metrics(store, unmanaged, beside, who)
+
+
+TheMetrics = Annotated[Metrics, Depends(_metrics)]
+
+
+@router.post("/trials/{trial_id}/metrics")
+async def report_metrics(trial_id: int, request: wire.MetricsRequest, metrics: TheMetrics) -> dict[str, Any]:
+    return await metrics.take(trial_id, request.group, request.metrics)
+
+
+@router.post("/trials/{trial_id}/training_metrics")
+async def report_training(trial_id: int, request: wire.TrialMetrics, metrics: TheMetrics) -> dict[str, Any]:
+    return await metrics.take(trial_id, "training", request)
+
+
+@router.post("/trials/{trial_id}/validation_metrics")
+async def report_validation(trial_id: int, request: wire.TrialMetrics, metrics: TheMetrics) -> dict[str, Any]:
+    return await metrics.take(trial_id, "validation", request)
+
+
+@router.post("/trials/{trial_id}/progress")
+def report_progress(
+    trial_id: int,
+    request: Annotated[wire.Progress | float, Body()],
+    store: TheStore,
+    control: TheControl,
+    unmanaged: TheUnmanaged,
+    who: AnyPrincipal,
+) -> dict[str, Any]:
+    value = request if isinstance(request, float) else request.progress
+    if _is_unmanaged(store, unmanaged, who, trial_id):
+        unmanaged.report(trial_id, ReportKind.PROGRESS, {"progress": value})
+    elif not 0 <= value <= 1:
+        raise Refused(f"progress is a number from 0 to 1, not {value}")
+    else:
+        control.do(events.DescribeTrial(trial_id, TrialChanges(progress=value), clock.time()))
+    return {}
+
+
+@router.post("/trials/{trial_id}/early_exit")
+def report_early_exit(
+    trial_id: int,
+    request: wire.EarlyExit,
+    store: TheStore,
+    control: TheControl,
+    unmanaged: TheUnmanaged,
+    who: AnyPrincipal,
+) -> dict[str, Any]:
+    if _is_unmanaged(store, unmanaged, who, trial_id):
+        unmanaged.report(trial_id, ReportKind.EARLY_EXIT, {"reason": request.reason})
+    else:
+        control.do(events.EarlyExit(trial_id, request.reason, clock.time()))
+    return {}
+
+
+@router.post("/trials/{trial_id}/runner/metadata")
+def report_status(
+    trial_id: int,
+    request: wire.Status,
+    store: TheStore,
+    control: TheControl,
+    unmanaged: TheUnmanaged,
+    who: AnyPrincipal,
+) -> dict[str, Any]:
+    if _is_unmanaged(store, unmanaged, who, trial_id):
+        unmanaged.report(trial_id, ReportKind.STATUS, {"status": request.state})
+    else:
+        control.do(events.DescribeTrial(trial_id, TrialChanges(status=request.state), clock.time()))
+    return {}
+
+
+@router.get("/runs/{run_id}/metadata")
+def get_metadata(run_id: int, connection: Reading, who: AnyPrincipal) -> wire.Metadata:
+    """Of a trial, which Determined calls a run here."""
+    fact = queries.trial(connection, run_id)
+    may_see_experiment(who, fact.experiment_id)
+    return wire.Metadata(metadata=fact.metadata)
+
+
+@router.post("/runs/{run_id}/metadata")
+def set_metadata(
+    run_id: int,
+    request: wire.Metadata,
+    store: TheStore,
+    control: TheControl,
+    unmanaged: TheUnmanaged,
+    who: AnyPrincipal,
+) -> wire.Metadata:
+    if not isinstance(request.metadata, dict):
+        raise Refused("metadata is an object of names and values")
+    if _is_unmanaged(store, unmanaged, who, run_id) and who.is_owner and unmanaged.running(run_id):
+        unmanaged.report(run_id, ReportKind.RUN_METADATA, {"metadata": request.metadata})
+    else:
+        control.do(events.DescribeTrial(run_id, TrialChanges(metadata=request.metadata), clock.time()))
+    return request
+
+
+@router.post("/webhooks/custom")
+def alert(request: wire.AlertRequest, who: AnyPrincipal) -> dict[str, Any]:
+    """Something that training code wants known: it is in the master's log. Webhooks come in a later release."""
+    told = f"{request.data.title}: {request.data.description}"
+    _log.warning(
+        "alert of experiment %s, trial %s [%s] %s", request.experiment_id, request.trial_id, request.data.level, told
+    )
+    return {}
+
+
+# --- output
+
+
+@logs.post("/task-logs")
+def task_logs(lines: list[wire.TaskLog], unmanaged: TheUnmanaged, who: Owner) -> dict[str, Any]:
+    """Output of unmanaged trials, line by line."""
+    for line in lines:
+        _, _, trial = line.task_id.rpartition(".")
+        if not trial.isdecimal():
+            raise NotFound(f"task {line.task_id} not found")
+        rank = None if line.rank is None or line.rank == "" else whole(line.rank, "rank")
+        unmanaged.log(int(trial), rank, [line.log])
+    return {}

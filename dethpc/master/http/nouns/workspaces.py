@@ -1,0 +1,112 @@
+"""Workspaces and projects: one of each, which everything is in."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Query
+from sqlalchemy import Connection
+
+from dethpc.errors import NotFound
+from dethpc.master.http.access import Limit, Offset, OrderBy, Owner, Reading, SortBy
+from dethpc.master.http.auth import Principal
+from dethpc.master.http.models import paged
+from dethpc.master.http.router import new_router
+from dethpc.master.http.wire.workspace import (
+    Project,
+    ProjectAnswer,
+    Projects,
+    Workspace,
+    WorkspaceAnswer,
+    Workspaces,
+)
+from dethpc.state import queries
+from dethpc.state.queries import ExperimentFilter, Order, Page
+
+router = new_router(prefix="/api/v1", tags=["workspaces"])
+
+NAME = "Uncategorized"
+OWNER_ID = 1
+
+
+def _count(connection: Connection, *states: str) -> int:
+    wanted = ExperimentFilter(states=frozenset(states))
+    return queries.list_experiments(connection, wanted, Order(), Page(limit=0))[1]
+
+
+def _workspace(connection: Connection, who: Principal) -> Workspace:
+    return Workspace(username=who.owner, num_experiments=_count(connection))
+
+
+def _project(connection: Connection, who: Principal) -> Project:
+    return Project(
+        username=who.owner,
+        num_experiments=_count(connection),
+        num_active_experiments=_count(connection, "ACTIVE"),
+    )
+
+
+class _Wanted:
+    """Whether the one that there is, is among those that a list asks for; alone it is in every order."""
+
+    def __init__(
+        self,
+        who: Owner,
+        name: str = "",
+        archived: bool | None = None,
+        users: Annotated[tuple[str, ...], Query()] = (),
+        user_ids: Annotated[tuple[int, ...], Query(alias="userIds")] = (),
+        sort_by: SortBy = "",
+        order_by: OrderBy = "",
+    ) -> None:
+        self.it = (
+            name.lower() in NAME.lower()
+            and not archived
+            and (not users or who.owner in users)
+            and (not user_ids or OWNER_ID in user_ids)
+        )
+
+
+@router.get("/workspaces")
+def workspaces(
+    connection: Reading,
+    who: Owner,
+    wanted: Annotated[_Wanted, Depends()],
+    exact_name: Annotated[str, Query(alias="nameCaseSensitive")] = "",
+    pinned: bool | None = None,
+    limit: Limit = 0,
+    offset: Offset = 0,
+) -> Workspaces:
+    there = wanted.it and exact_name in ("", NAME) and pinned is not False
+    found, pagination = paged([_workspace(connection, who)] if there else [], offset, limit)
+    return Workspaces(workspaces=found, pagination=pagination)
+
+
+@router.get("/workspaces/{workspace_id}")
+def workspace(workspace_id: int, connection: Reading, who: Owner) -> WorkspaceAnswer:
+    if workspace_id != 1:
+        raise NotFound(f"workspace {workspace_id} not found")
+    return WorkspaceAnswer(workspace=_workspace(connection, who))
+
+
+@router.get("/workspaces/{workspace_id}/projects")
+def projects(
+    workspace_id: int,
+    connection: Reading,
+    who: Owner,
+    wanted: Annotated[_Wanted, Depends()],
+    limit: Limit = 0,
+    offset: Offset = 0,
+) -> Projects:
+    """Of every workspace when its id is 0."""
+    if workspace_id not in (0, 1):
+        raise NotFound(f"workspace {workspace_id} not found")
+    found, pagination = paged([_project(connection, who)] if wanted.it else [], offset, limit)
+    return Projects(projects=found, pagination=pagination)
+
+
+@router.get("/projects/{project_id}")
+def project(project_id: int, connection: Reading, who: Owner) -> ProjectAnswer:
+    if project_id != 1:
+        raise NotFound(f"project {project_id} not found")
+    return ProjectAnswer(project=_project(connection, who))

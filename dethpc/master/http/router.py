@@ -1,0 +1,97 @@
+"""How every router of the API is made, and the one seam to FastAPI: routes that write their answers where these are found.
+
+FastAPI alone would check each answer against its model once more, and write it as JSON in the event loop, where everybody else
+waits for as long as that takes: a page of a hundred experiments takes as long as ten small requests. It would also open and give
+back a route's connection to the database in two threads more.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, get_type_hints
+
+from fastapi import APIRouter, Depends, Response
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError
+
+from dethpc.master.http.access import Reading, TheStore
+from dethpc.master.http.parameters import ids_that_can_be, only_known_parameters
+
+Endpoint = Callable[..., Any]
+
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"description": description}
+    for status, description in {
+        400: "The request is malformed, out of range, or not possible in the present state.",
+        401: "No valid token.",
+        403: "The token is valid, and not for this.",
+        404: "There is no such thing.",
+        409: "It meets another change.",
+        413: "The body is too large.",
+        429: "Too many at a time; try again later.",
+        501: "Not supported.",
+        503: "The scheduler, the database or the file system gives no answer.",
+    }.items()
+}
+"""Answers that any route may give. Their bodies have one form: ``{"error": {"code", "reason", "error"}}``."""
+
+# The middleware checks the token: HTTPBearer puts it into /docs.
+GATE = (Depends(HTTPBearer(auto_error=False)), Depends(ids_that_can_be), Depends(only_known_parameters))
+
+
+def _operation(route: APIRoute) -> str:
+    return f"{route.tags[0] if route.tags else 'master'}_{route.name}"
+
+
+class Route(APIRoute):
+    """A function that is not ``async`` runs in a thread. There, its ``Reading`` is opened and its model becomes JSON."""
+
+    def __init__(self, path: str, endpoint: Endpoint, **options: Any) -> None:
+        super().__init__(path, endpoint if inspect.iscoroutinefunction(endpoint) else written(endpoint), **options)
+
+
+def new_router(**options: Any) -> APIRouter:
+    """A router with ``options``, before each of whose routes stands what no route has to ask itself."""
+    return APIRouter(
+        dependencies=GATE, responses=_REFUSALS, generate_unique_id_function=_operation, route_class=Route, **options
+    )
+
+
+def written(endpoint: Endpoint) -> Endpoint:
+    """The function, with its model already written, and its ``Reading`` opened in its own thread. What sets a status of its own, or
+    returns no model, is left to FastAPI."""
+    if any(annotation in (Response, "Response") for annotation in endpoint.__annotations__.values()):
+        return endpoint
+    declared: list[Any] = []
+    signature = inspect.signature(endpoint)
+    reading = [name for name, one in signature.parameters.items() if one.annotation in (Reading, "Reading")]
+
+    def found_by(named: dict[str, Any]) -> Any:
+        if not reading:
+            return endpoint(**named)
+        with named[reading[0]].read() as connection:
+            return endpoint(**{**named, reading[0]: connection})
+
+    @wraps(endpoint)
+    def answer(**named: Any) -> Any:
+        found = found_by(named)
+        if not isinstance(found, BaseModel):
+            return found
+        if not declared:
+            declared.append(get_type_hints(endpoint).get("return"))
+        if type(found) is not declared[0]:
+            return found
+        try:
+            return Response(found.model_dump_json(by_alias=True), media_type="application/json")
+        except (PydanticSerializationError, UnicodeError):  # the application knows what to say then
+            return found
+
+    parameters = [
+        one.replace(annotation=TheStore) if name in reading else one for name, one in signature.parameters.items()
+    ]
+    answer.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return answer
