@@ -11,7 +11,7 @@ import pytest
 
 from dethpc.domain.ports import PoolInfo
 from dethpc.domain.states import RunState, State
-from dethpc.master.http.wire.cluster import ResourcePool
+from dethpc.master.http.nouns.cluster import ResourcePool
 from tests.master.conftest import CONFIG, Published, Served, experiment, run_of, trained, trial, uuid_of
 from tests.waiting import LONG_ENOUGH
 

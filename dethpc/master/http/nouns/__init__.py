@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dethpc.master.http.nouns import (
-    allocations,
     checkpoints,
     cluster,
     contexts,
@@ -17,22 +16,18 @@ from dethpc.master.http.nouns import (
     images,
     jobs,
     masters,
-    preview,
     runs,
     searches,
-    standalone,
     tasks,
     templates,
-    tokens,
     trials,
     unmanaged,
     users,
-    waiting,
     workspaces,
 )
 
 ROUTERS = (
-    allocations.router,
+    tasks.allocation_routes,
     checkpoints.router,
     checkpoints.archives,
     cluster.router,
@@ -45,21 +40,21 @@ ROUTERS = (
     goodput.router,
     hyperparameters.router,
     images.router,
-    standalone.router,
+    copies.standalone_routes,
     jobs.router,
     masters.router,
-    preview.router,
+    searches.preview_routes,
     runs.router,
     searches.router,
     tasks.router,
     tasks.older,
     templates.router,
-    tokens.router,
+    users.token_routes,
     trials.router,
     unmanaged.router,
     unmanaged.logs,
     users.router,
-    waiting.router,
+    jobs.waiting_routes,
     workspaces.router,
 )
 """Of two routes that a path fits, the first one counts."""

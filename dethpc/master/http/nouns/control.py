@@ -6,31 +6,79 @@ import time as clock
 from collections.abc import Callable
 from typing import Any
 
+from pydantic import ConfigDict
+from pydantic.alias_generators import to_camel
+
 from dethpc.engine import events
 from dethpc.engine.changes import ExperimentChanges
 from dethpc.errors import DethpcError, LeaseHeld, MasterError, NotFound, StoreError
 from dethpc.master.experiments.control import Control
 from dethpc.master.http.access import Owner, TheCluster, TheControl, TheCreator, TheStore
-from dethpc.master.http.models import names_of_states
+from dethpc.master.http.models import Wire, names_of_states
 from dethpc.master.http.nouns.experiments import launch_warnings, one
 from dethpc.master.http.router import new_router
-from dethpc.master.http.wire import control as wire
+from dethpc.master.http.wire.experiment import Experiment
 from dethpc.state import queries
 from dethpc.state.queries import ExperimentFilter, Order, Page
 from dethpc.state.store import SqlStore
+
+PROJECTS = (-1, 0, 1)
+"""The one that there is; -1 and 0 mean all."""
+
+
+class ContinueRequest(Wire):
+    id: int
+    override_config: str | None = None
+
+
+class Continued(Wire):
+    experiment: Experiment
+    warnings: list[str] = []
+    notes: list[str] = []  # ours: what the owner should know, in words
+
+
+class ManyFilters(Wire):
+    """An unknown one is refused: what it would have left out must not be acted upon."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+
+    archived: bool | None = None
+    description: str | None = None
+    excluded_experiment_ids: list[int] | None = None
+    labels: list[str] | None = None
+    name: str | None = None
+    project_id: int | None = None
+    states: list[str] | None = None
+    user_ids: list[int] | None = None
+
+
+class ManyRequest(Wire):
+    experiment_ids: list[int] = []
+    project_id: int | None = None
+    filters: ManyFilters | None = None
+
+
+class Result(Wire):
+    error: str
+    id: int
+
+
+class Results(Wire):
+    results: list[Result]
+
 
 router = new_router(prefix="/api/v1", tags=["experiments"])
 
 
 @router.post("/experiments/continue")
 def continue_experiment(
-    request: wire.ContinueRequest, store: TheStore, creator: TheCreator, cluster: TheCluster, who: Owner
-) -> wire.Continued:
+    request: ContinueRequest, store: TheStore, creator: TheCreator, cluster: TheCluster, who: Owner
+) -> Continued:
     """Go on with one that has ended, in the same trials from their latest checkpoints."""
     fact, notes = creator.go_on(who.owner, request.id, request.override_config or "")
     warnings = launch_warnings(cluster, fact)
     with store.read() as connection:
-        return wire.Continued(experiment=one(connection, fact.id), warnings=warnings, notes=notes)
+        return Continued(experiment=one(connection, fact.id), warnings=warnings, notes=notes)
 
 
 # --- one
@@ -84,51 +132,37 @@ def delete(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any
 
 
 @router.post("/projects/{project_id}/experiments/activate")
-def activate_all(
-    project_id: int, request: wire.ManyRequest, control: TheControl, store: TheStore, who: Owner
-) -> wire.Results:
+def activate_all(project_id: int, request: ManyRequest, control: TheControl, store: TheStore, who: Owner) -> Results:
     return _each(_activate, control, store, project_id, request, who.owner)
 
 
 @router.post("/projects/{project_id}/experiments/pause")
-def pause_all(
-    project_id: int, request: wire.ManyRequest, control: TheControl, store: TheStore, who: Owner
-) -> wire.Results:
+def pause_all(project_id: int, request: ManyRequest, control: TheControl, store: TheStore, who: Owner) -> Results:
     return _each(_pause, control, store, project_id, request, who.owner)
 
 
 @router.post("/projects/{project_id}/experiments/cancel")
-def cancel_all(
-    project_id: int, request: wire.ManyRequest, control: TheControl, store: TheStore, who: Owner
-) -> wire.Results:
+def cancel_all(project_id: int, request: ManyRequest, control: TheControl, store: TheStore, who: Owner) -> Results:
     return _each(_cancel, control, store, project_id, request, who.owner)
 
 
 @router.post("/projects/{project_id}/experiments/kill")
-def kill_all(
-    project_id: int, request: wire.ManyRequest, control: TheControl, store: TheStore, who: Owner
-) -> wire.Results:
+def kill_all(project_id: int, request: ManyRequest, control: TheControl, store: TheStore, who: Owner) -> Results:
     return _each(_kill, control, store, project_id, request, who.owner)
 
 
 @router.post("/projects/{project_id}/experiments/archive")
-def archive_all(
-    project_id: int, request: wire.ManyRequest, control: TheControl, store: TheStore, who: Owner
-) -> wire.Results:
+def archive_all(project_id: int, request: ManyRequest, control: TheControl, store: TheStore, who: Owner) -> Results:
     return _each(_archive, control, store, project_id, request, who.owner)
 
 
 @router.post("/projects/{project_id}/experiments/unarchive")
-def unarchive_all(
-    project_id: int, request: wire.ManyRequest, control: TheControl, store: TheStore, who: Owner
-) -> wire.Results:
+def unarchive_all(project_id: int, request: ManyRequest, control: TheControl, store: TheStore, who: Owner) -> Results:
     return _each(_unarchive, control, store, project_id, request, who.owner)
 
 
 @router.delete("/projects/{project_id}/experiments/delete")
-def delete_all(
-    project_id: int, request: wire.ManyRequest, control: TheControl, store: TheStore, who: Owner
-) -> wire.Results:
+def delete_all(project_id: int, request: ManyRequest, control: TheControl, store: TheStore, who: Owner) -> Results:
     return _each(Control.delete, control, store, project_id, request, who.owner)
 
 
@@ -137,12 +171,12 @@ def _each(
     control: Control,
     store: SqlStore,
     project_id: int,
-    request: wire.ManyRequest,
+    request: ManyRequest,
     owner: str,
-) -> wire.Results:
+) -> Results:
     """``act`` on each that is meant, one after the other. Raises NotFound for a project that is not there."""
     ids = _meant(store, project_id, request, owner)
-    return wire.Results(results=[wire.Result(id=id, error=_tried(act, control, id)) for id in ids])
+    return Results(results=[Result(id=id, error=_tried(act, control, id)) for id in ids])
 
 
 def _tried(act: Callable[[Control, int], Any], control: Control, experiment_id: int) -> str:
@@ -156,9 +190,9 @@ def _tried(act: Callable[[Control, int], Any], control: Control, experiment_id: 
     return ""
 
 
-def _meant(store: SqlStore, project_id: int, request: wire.ManyRequest, owner: str) -> list[int]:
+def _meant(store: SqlStore, project_id: int, request: ManyRequest, owner: str) -> list[int]:
     """The ids that the request gives, in its order, once each; with filters those that these find, whatever ids it gives."""
-    if project_id not in wire.PROJECTS:
+    if project_id not in PROJECTS:
         raise NotFound(f"project {project_id} not found")
     filters = request.filters
     if filters is None:

@@ -3,16 +3,77 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, Any
 
 from fastapi.responses import StreamingResponse
+from pydantic import PlainSerializer
 
-from dethpc.domain.facts import Experiment, Trial
+from dethpc.domain import facts
+from dethpc.domain.secrets import masked
 from dethpc.errors import Refused
+from dethpc.master.durable import contexts
 from dethpc.master.experiments import exporting
-from dethpc.master.http.access import Owner, TheCopies, TheInstallation, TheStore
+from dethpc.master.http.access import Owner, TheCopies, TheCreator, TheInstallation, TheStore
+from dethpc.master.http.models import Wire
 from dethpc.master.http.nouns.experiments import one
 from dethpc.master.http.router import new_router
-from dethpc.master.http.wire import copies as wire
+from dethpc.master.http.wire.experiment import Experiment, File
+
+
+class LookRequest(Wire):
+    archive: str  # an absolute path that the master can read
+
+
+class Found(Wire):
+    """``checkpoints``: those whose files the archive has; ``known``: those of its uuids that others have here. ``taken_in``: the
+    experiment that this archive has become here already. ``cluster_id``: of this installation."""
+
+    experiment_id: int
+    cluster_name: str
+    name: str
+    trials: int
+    checkpoints: list[str] = []
+    known: list[str] = []
+    taken_in: int | None = None
+    cluster_id: str = ""
+    checkpoint_storage: Annotated[dict[str, Any], PlainSerializer(masked)]
+
+
+class TakeInRequest(LookRequest):
+    """``copied``: the checkpoints of the archive whose files are in this installation's storage, and what they are called there.
+    ``experiment_uuid``: the experiment that their manifests name. ``again``: also where it was taken in before."""
+
+    copied: dict[str, str] = {}
+    experiment_uuid: str = ""
+    again: bool = False
+
+
+class TakenIn(Wire):
+    """``before``: it was taken in by an earlier request, and nothing was done."""
+
+    experiment: Experiment
+    before: bool = False
+
+
+class RenderRequest(Wire):
+    config: str = ""
+    model_definition: list[File] | None = None
+
+
+class Rendered(Wire):
+    script: str
+    run: str
+    run_directory: str
+    notes: list[str] = []
+
+
+class ImportRequest(Wire):
+    run_directory: str
+
+
+class Imported(Wire):
+    experiment: Experiment
+
 
 router = new_router(prefix="/api/v1/experiments", tags=["experiments"])
 
@@ -26,16 +87,16 @@ def export(experiment_id: int, store: TheStore, installation: TheInstallation, w
 
 
 @router.post("/import-archive/look")
-def look(request: wire.LookRequest, copies: TheCopies, who: Owner) -> wire.Found:
+def look(request: LookRequest, copies: TheCopies, who: Owner) -> Found:
     """What such a zip file holds; nothing changes."""
     found, known = copies.look(_path(request.archive))
     before = copies.taken_in(_path(request.archive))
-    row = found.past.of(Experiment)[0]
-    return wire.Found(
+    row = found.past.of(facts.Experiment)[0]
+    return Found(
         experiment_id=row.id,
         cluster_name=str(found.about.get("cluster_name") or ""),
         name=row.name,
-        trials=len(found.past.of(Trial)),
+        trials=len(found.past.of(facts.Trial)),
         checkpoints=found.uuids,
         known=known,
         taken_in=None if before is None else before.id,
@@ -45,14 +106,14 @@ def look(request: wire.LookRequest, copies: TheCopies, who: Owner) -> wire.Found
 
 
 @router.post("/import-archive")
-def take_in(request: wire.TakeInRequest, store: TheStore, copies: TheCopies, who: Owner) -> wire.TakenIn:
+def take_in(request: TakeInRequest, store: TheStore, copies: TheCopies, who: Owner) -> TakenIn:
     """Make an experiment of it, or say which one it is: a client that got no answer may ask again."""
     path = _path(request.archive)
     before = None if request.again else copies.taken_in(path)
     row = before or copies.take_in(path, who.owner, request.copied, request.experiment_uuid, request.again)
     is_another = before is not None or (bool(request.experiment_uuid) and row.queue_id != request.experiment_uuid)
     with store.read() as connection:
-        return wire.TakenIn(experiment=one(connection, row.id), before=is_another)
+        return TakenIn(experiment=one(connection, row.id), before=is_another)
 
 
 def _path(text: str) -> Path:
@@ -60,3 +121,21 @@ def _path(text: str) -> Path:
     if not text.startswith("/") or "\0" in text:
         raise Refused(f"archive must be an absolute path that the master can read, not {text!r}")
     return Path(text)
+
+
+standalone_routes = new_router(prefix="/api/v1/experiments", tags=["runs"])
+
+
+@standalone_routes.post("/render")
+def render(request: RenderRequest, creator: TheCreator, who: Owner) -> Rendered:
+    """A batch script that ``sbatch`` runs without a master, and the run directory it belongs to."""
+    script, run_dir, notes = creator.render(who.owner, request.config, contexts.pack(request.model_definition or []))
+    return Rendered(script=script, run=run_dir.name, run_directory=str(run_dir), notes=notes)
+
+
+@standalone_routes.post("/import")
+def import_run(request: ImportRequest, store: TheStore, creator: TheCreator, who: Owner) -> Imported:
+    """Make an experiment of a run that such a script has finished."""
+    fact = creator.import_run(Path(request.run_directory))
+    with store.read() as connection:
+        return Imported(experiment=one(connection, fact.id))

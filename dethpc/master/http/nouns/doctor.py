@@ -8,12 +8,30 @@ from typing import TYPE_CHECKING
 
 from dethpc.errors import Refused
 from dethpc.master.http.access import Owner, TheInstallation
-from dethpc.master.http.models import time
+from dethpc.master.http.models import Wire, time
 from dethpc.master.http.router import new_router
-from dethpc.master.http.wire import doctor as wire
 
 if TYPE_CHECKING:
     from dethpc.doctor import report
+
+
+class Finding(Wire):
+    """``level``: ok, note, warning or error. ``dethpc``: what it does about it; ``change``: what somebody could change."""
+
+    check: str
+    level: str
+    found: str
+    dethpc: str
+    change: str
+
+
+class Diagnosis(Wire):
+    """``examined_at``: None when nobody has looked yet."""
+
+    examined_at: str | None
+    host: str
+    findings: list[Finding]
+
 
 router = new_router(prefix="/api/v1/doctor", tags=["master"])
 
@@ -21,7 +39,7 @@ _examining = threading.Lock()
 
 
 @router.get("")
-def diagnosis(installation: TheInstallation, who: Owner) -> wire.Diagnosis:
+def diagnosis(installation: TheInstallation, who: Owner) -> Diagnosis:
     """What was found last, by the master or by ``det doctor``. Asks neither Slurm nor the machine."""
     from dethpc.doctor import report
 
@@ -29,7 +47,7 @@ def diagnosis(installation: TheInstallation, who: Owner) -> wire.Diagnosis:
 
 
 @router.post("")
-def examine_now(installation: TheInstallation, who: Owner) -> wire.Diagnosis:
+def examine_now(installation: TheInstallation, who: Owner) -> Diagnosis:
     """Look again, on the master's machine. Asks Slurm a few questions, and sends no job."""
     from dethpc.doctor import examine, report
     from dethpc.doctor.read import read
@@ -43,8 +61,8 @@ def examine_now(installation: TheInstallation, who: Owner) -> wire.Diagnosis:
         _examining.release()
 
 
-def _told(found: report.Report | None) -> wire.Diagnosis:
+def _told(found: report.Report | None) -> Diagnosis:
     if found is None:
-        return wire.Diagnosis(examined_at=None, host="", findings=[])
-    findings = [wire.Finding(**each) for each in found["findings"]]
-    return wire.Diagnosis(examined_at=time(found["at"]), host=found["host"], findings=findings)
+        return Diagnosis(examined_at=None, host="", findings=[])
+    findings = [Finding(**each) for each in found["findings"]]
+    return Diagnosis(examined_at=time(found["at"]), host=found["host"], findings=findings)

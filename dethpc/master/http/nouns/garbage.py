@@ -5,15 +5,80 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import Query
+from pydantic import Field
 
+from dethpc.domain import facts
 from dethpc.domain.facts import Checkpoint
 from dethpc.domain.states import CheckpointState, State
 from dethpc.engine.garbage import Policy
 from dethpc.master.experiments.needed import saved_by_rendered
 from dethpc.master.http.access import Owner, Reading, TheInstallation, ThePolicies
+from dethpc.master.http.models import Plain, Wire, state, time
 from dethpc.master.http.router import new_router
-from dethpc.master.http.wire import garbage as wire
 from dethpc.state import queries
+from dethpc.state.queries import CheckpointOrigin
+
+
+class CheckpointPolicy(Wire):
+    """How many checkpoints stay when the experiment has ended; None: as many as before."""
+
+    save_experiment_best: int | None = None
+    save_trial_best: int | None = None
+    save_trial_latest: int | None = None
+
+
+class Unwanted(Wire):
+    """A checkpoint that would go. Determined's client wants these names, and counts those with a ``step`` as validated."""
+
+    UUID: str = Field(alias="UUID")
+    TrialID: int = Field(alias="TrialID")
+    StepsCompleted: int = Field(alias="StepsCompleted")
+    State: str = Field(alias="State")
+    ReportTime: str = Field(alias="ReportTime")
+    Resources: dict[str, int] = Field(alias="Resources")
+    ValidationMetrics: Plain = Field(alias="ValidationMetrics")
+    step: Plain
+
+    @classmethod
+    def of(cls, fact: facts.Checkpoint, origin: CheckpointOrigin) -> Unwanted:
+        metrics: dict[str, Any] = origin.validation or {}
+        return cls(
+            UUID=fact.uuid,
+            TrialID=fact.trial_id,
+            StepsCompleted=fact.steps_completed,
+            State=state(fact.state),
+            ReportTime=time(fact.reported_at),
+            Resources=fact.resources,
+            ValidationMetrics=metrics,
+            step={"validation": {"metrics": {"validation_metrics": metrics}}} if metrics else {},
+        )
+
+
+class Preview(Wire):
+    metric_name: str = Field(alias="metric_name")
+    checkpoints: list[Unwanted]
+
+
+class Prunable(Wire):
+    """What the policy of an experiment that has ended would delete now. ``size`` in bytes."""
+
+    id: int
+    name: str
+    checkpoints: int
+    size: int
+
+
+class Prunables(Wire):
+    experiments: list[Prunable]
+
+
+class Uuids(Wire):
+    checkpoint_uuids: list[str] = []
+
+
+class PruneRequest(Wire):
+    experiment_ids: list[int] = []
+
 
 router = new_router(tags=["checkpoints"])
 
@@ -30,37 +95,35 @@ def preview(
     connection: Reading,
     policies: ThePolicies,
     who: Owner,
-) -> wire.Preview:
+) -> Preview:
     """The checkpoints that this policy would delete."""
     policy = Policy(save_experiment_best, save_trial_best, save_trial_latest)
     experiment, found = policies.preview(experiment_id, policy)
     origins = queries.checkpoint_origins(connection, found)
-    return wire.Preview(
-        metric_name=experiment.metric, checkpoints=[wire.Unwanted.of(each, origins[each.uuid]) for each in found]
-    )
+    return Preview(metric_name=experiment.metric, checkpoints=[Unwanted.of(each, origins[each.uuid]) for each in found])
 
 
 @router.get("/api/v1/garbage")
-def prunable(connection: Reading, policies: ThePolicies, who: Owner, ids: Ids = ()) -> wire.Prunables:
+def prunable(connection: Reading, policies: ThePolicies, who: Owner, ids: Ids = ()) -> Prunables:
     """What the policies of experiments that have ended would delete: of all, or of those that are named."""
     found = []
     for experiment_id in ids or queries.ids_of_ended(connection):
         experiment, checkpoints = policies.preview(experiment_id)
         if checkpoints:
             count, size = len(checkpoints), sum(map(_size, checkpoints))
-            found.append(wire.Prunable(id=experiment.id, name=experiment.name, checkpoints=count, size=size))
-    return wire.Prunables(experiments=found)
+            found.append(Prunable(id=experiment.id, name=experiment.name, checkpoints=count, size=size))
+    return Prunables(experiments=found)
 
 
 @router.post("/api/v1/garbage")
-def prune(request: wire.PruneRequest, policies: ThePolicies, who: Owner) -> dict[str, Any]:
+def prune(request: PruneRequest, policies: ThePolicies, who: Owner) -> dict[str, Any]:
     """Follow the policies of these experiments now."""
     policies.follow(request.experiment_ids)
     return {}
 
 
 @router.post("/api/v1/garbage/unknown")
-def unknown(request: wire.Uuids, connection: Reading, installation: TheInstallation, who: Owner) -> wire.Uuids:
+def unknown(request: Uuids, connection: Reading, installation: TheInstallation, who: Owner) -> Uuids:
     """Those that no experiment and no rendered run has, or had and deleted with all its files."""
     known = {
         row.uuid
@@ -68,7 +131,7 @@ def unknown(request: wire.Uuids, connection: Reading, installation: TheInstallat
         if origin is not State.DELETED and (row.state is not CheckpointState.DELETED or row.removing)
     }
     known |= saved_by_rendered(installation.home)
-    return wire.Uuids(checkpoint_uuids=[uuid for uuid in request.checkpoint_uuids if uuid not in known])
+    return Uuids(checkpoint_uuids=[uuid for uuid in request.checkpoint_uuids if uuid not in known])
 
 
 def _size(checkpoint: Checkpoint) -> int:

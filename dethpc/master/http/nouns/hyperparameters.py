@@ -8,11 +8,59 @@ from typing import Annotated
 from fastapi import Query
 
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.insight.hyperparameters import heat_map, importance, logarithmic
+from dethpc.insight.hyperparameters import HeatMap, heat_map, importance, logarithmic
 from dethpc.master.http.access import Owner, Reading
+from dethpc.master.http.models import Float, Wire
 from dethpc.master.http.router import new_router
-from dethpc.master.http.wire import hyperparameters as wire
 from dethpc.state import queries
+
+
+class Importance(Wire):
+    name: str
+    share: float | None
+    direction: float | None
+    trials: int
+
+
+class Cell(Wire):
+    trials: int
+    mean: Float
+    best: Float
+
+
+class Map(Wire):
+    x: str
+    y: str
+    logarithmic: list[str]
+    columns: list[str]
+    rows: list[str]
+    cells: list[list[Cell | None]]
+
+    @classmethod
+    def of(cls, found: HeatMap) -> Map:
+        cells = [
+            [Cell(trials=each.trials, mean=each.mean, best=each.best) if each else None for each in row]
+            for row in found.cells
+        ]
+        return cls(
+            x=found.x,
+            y=found.y,
+            logarithmic=found.logarithmic,
+            columns=found.columns,
+            rows=found.rows,
+            cells=cells,
+        )
+
+
+class Hyperparameters(Wire):
+    """``trials``: so many were looked at, ``of`` so many. ``scales``: whether the configuration draws one by its logarithm."""
+
+    trials: int
+    of: int
+    scales: dict[str, bool]
+    importance: list[Importance]
+    map: Map | None
+
 
 router = new_router(prefix="/api/v1/experiments/{experiment_id}", tags=["experiments"])
 
@@ -29,7 +77,7 @@ def hyperparameters(
     y: str = "",
     log: Annotated[tuple[str, ...], Query()] = (),
     linear: Annotated[tuple[str, ...], Query()] = (),
-) -> wire.Hyperparameters:
+) -> Hyperparameters:
     """Ours: how much each explains, and the metric over two of them: ``x`` and ``y``, or the two most important. Those in ``log``
     and ``linear`` are scaled so, others as the configuration draws them."""
     fact = queries.experiment(connection, experiment_id)
@@ -40,10 +88,10 @@ def hyperparameters(
     y = y or (others.pop(0) if others else "")
     drawn = logarithmic(ExperimentConfig.from_json(fact.config).hyperparameters)
     scales = {**drawn, **dict.fromkeys(log, True), **dict.fromkeys(linear, False)}
-    return wire.Hyperparameters(
+    return Hyperparameters(
         trials=len(found),
         of=every,
         scales=drawn,
-        importance=[wire.Importance(**asdict(each)) for each in told],
-        map=wire.Map.of(heat_map(found, x, y, fact.smaller_is_better, scales)) if x and y else None,
+        importance=[Importance(**asdict(each)) for each in told],
+        map=Map.of(heat_map(found, x, y, fact.smaller_is_better, scales)) if x and y else None,
     )

@@ -10,10 +10,12 @@ from fastapi import Query
 from sqlalchemy import Connection
 
 from dethpc.domain import facts
-from dethpc.domain.states import State
+from dethpc.domain.facts import Experiment
+from dethpc.domain.states import State, TaskKind
 from dethpc.engine.events import QueueChange
 from dethpc.engine.pools import Kind
 from dethpc.errors import NotFound, Refused
+from dethpc.insight.waiting import WaitReason
 from dethpc.master.experiments.control import Control
 from dethpc.master.http.access import (
     Limit,
@@ -24,16 +26,190 @@ from dethpc.master.http.access import (
     TheCluster,
     TheControl,
     TheInstallation,
+    TheStore,
+    TheWaits,
 )
-from dethpc.master.http.models import JOB_STATES, names_of_states, paged
+from dethpc.master.http.models import JOB_STATES, Float, Pagination, Wire, names_of_states, paged, time, time_or_none
 from dethpc.master.http.router import new_router
-from dethpc.master.http.wire import job as wire
-from dethpc.master.http.wire.cluster import QueueStats
-from dethpc.master.http.wire.experiment import JobSummary
 from dethpc.master.installation import Installation
 from dethpc.master.watching.cluster_view import ClusterView
+from dethpc.master.watching.wait_reasons import Group
+from dethpc.state import queries
 from dethpc.state.queries import queue as stored
-from dethpc.state.queries.queue import Job
+from dethpc.state.queries.queue import Job as QueuedJob
+from dethpc.state.store import SqlStore
+
+TYPES = {
+    TaskKind.TRIAL: "TYPE_EXPERIMENT",
+    **{
+        kind: f"TYPE_{kind.value}"
+        for kind in (
+            TaskKind.CHECKPOINT_GC,
+            TaskKind.COMMAND,
+            TaskKind.SHELL,
+            TaskKind.NOTEBOOK,
+            TaskKind.TENSORBOARD,
+        )
+    },
+}
+"""Determined's word for jobs of a kind; for kinds that it does not know: TYPE_GENERIC."""
+
+
+class JobSummary(Wire):
+    state: str
+    jobs_ahead: int
+
+
+class QueueStats(Wire):
+    queued_count: int
+    scheduled_count: int
+
+
+class Job(Wire):
+    job_id: str
+    entity_id: str
+    type: str
+    name: str
+    username: str
+    user_id: int = 1
+    workspace_id: int = 1
+    resource_pool: str
+    submission_time: str
+    is_preemptible: bool
+    priority: int | None
+    weight: Float | None
+    progress: Float
+    requested_slots: int
+    allocated_slots: int
+    summary: JobSummary
+
+    @classmethod
+    def of(cls, job: QueuedJob, summary: JobSummary) -> Job:
+        return cls(
+            job_id=job.queue_id,
+            entity_id=job.id,
+            type=TYPES.get(job.kind, "TYPE_GENERIC"),
+            name=job.name,
+            username=job.owner,
+            resource_pool=job.pool,
+            submission_time=time(job.created_at),
+            is_preemptible=job.kind.trains,
+            priority=job.priority,
+            weight=job.weight,
+            progress=job.progress,
+            requested_slots=max(job.slots_live, job.slots_wanted),
+            allocated_slots=job.slots_running,
+            summary=summary,
+        )
+
+
+class JobV2(Wire):
+    """Determined hides jobs of others behind a second, poorer shape; ours are all the reader's own."""
+
+    full: Job
+
+
+class JobsV2(Wire):
+    jobs: list[JobV2]
+    pagination: Pagination
+    queue_order: str  # ours: how the pool's queue is ordered
+
+
+class Jobs(Wire):
+    jobs: list[Job]
+    pagination: Pagination
+
+
+class PoolQueue(Wire):
+    resource_pool: str
+    stats: QueueStats
+    aggregates: list[dict[str, str]] = []
+
+
+class PoolQueues(Wire):
+    results: list[PoolQueue]
+
+
+class QueueControl(Wire):
+    job_id: str
+    ahead_of: str | None = None
+    behind_of: str | None = None
+    resource_pool: str | None = None
+    priority: int | None = None
+    weight: float | None = None
+
+
+class QueueUpdate(Wire):
+    updates: list[QueueControl] = []
+
+
+_NAMED = 100  # trials of a group whose ids are told
+
+
+class Reason(Wire):
+    """``cause``: Slurm's word, or one of ours: max_slots, window, next, submitting, resting, storage, searcher, paused, no_answer.
+    ``text``: ``why`` and ``sooner`` as one text. ``start_time``: when it is expected to start."""
+
+    cause: str
+    why: str
+    sooner: str
+    text: str
+    start_time: str | None
+
+    @classmethod
+    def of(cls, waiting: WaitReason) -> Reason:
+        return cls(
+            cause=waiting.cause,
+            why=waiting.why,
+            sooner=waiting.remedy,
+            text=str(waiting),
+            start_time=time_or_none(waiting.start),
+        )
+
+
+class WaitingGroup(Reason):
+    """Trials that wait for the same thing; ids of the first hundred."""
+
+    count: int
+    trial_ids: list[int]
+
+
+class ExperimentWaits(Wire):
+    """``text``: what most of its trials wait for; empty when none waits."""
+
+    experiment_id: int
+    job_id: str
+    text: str
+    count: int
+    groups: list[WaitingGroup]
+
+    @classmethod
+    def of(cls, experiment: Experiment, groups: Sequence[Group]) -> ExperimentWaits:
+        told = [
+            WaitingGroup(
+                **Reason.of(group.waiting).model_dump(), count=len(group.trials), trial_ids=group.trials[:_NAMED]
+            )
+            for group in groups
+        ]
+        return cls(
+            experiment_id=experiment.id,
+            job_id=experiment.queue_id,
+            text=told[0].text if told else "",
+            count=sum(group.count for group in told),
+            groups=told,
+        )
+
+
+class AllWaits(Wire):
+    experiments: list[ExperimentWaits]
+
+
+class TrialWaits(Wire):
+    """``waiting``: None when the trial waits for nothing."""
+
+    trial_id: int
+    waiting: Reason | None
+
 
 router = new_router(prefix="/api/v1", tags=["jobs"])
 
@@ -47,13 +223,13 @@ def kind(installation: Installation, pool: str) -> Kind:
     return known.scheduler if known else "priority"
 
 
-def _state(job: Job) -> str:
+def _state(job: QueuedJob) -> str:
     return "STATE_SCHEDULED" if job.slots_running else "STATE_QUEUED"
 
 
-def _jobs(control: Control, connection: Connection, pool: str | None) -> list[tuple[int, Job]]:
+def _jobs(control: Control, connection: Connection, pool: str | None) -> list[tuple[int, QueuedJob]]:
     """Jobs in the order in which they are served, pool by pool, each with how many are ahead of it."""
-    ordered: list[tuple[int, Job]] = []
+    ordered: list[tuple[int, QueuedJob]] = []
     for name, group in groupby(stored.jobs(connection, pool), key=lambda job: job.pool):
         places = {queue_id: n for n, queue_id in enumerate(control.queue_order(name))}
         ordered += enumerate(sorted(group, key=lambda job: places.get(job.queue_id, len(places))))
@@ -77,10 +253,10 @@ def _listed(
     pool: str | None,
     states: Sequence[str],
     descending: bool,
-) -> list[wire.Job]:
+) -> list[Job]:
     wanted = names_of_states(states, JOB_STATES)
     jobs = [
-        wire.Job.of(job, JobSummary(state=_state(job), jobs_ahead=ahead))
+        Job.of(job, JobSummary(state=_state(job), jobs_ahead=ahead))
         for ahead, job in _jobs(control, connection, pool or _default_pool(cluster))
         if not wanted or _state(job).removeprefix("STATE_") in wanted
     ]
@@ -107,12 +283,12 @@ def queue_v2(
     offset: Offset = 0,
     order_by: OrderBy = "",
     states: States = (),
-) -> wire.JobsV2:
+) -> JobsV2:
     found, pagination = paged(
         _listed(control, cluster, connection, pool, states, order_by == "ORDER_BY_DESC"), offset, limit
     )
     queue_order = kind(installation, pool or _default_pool(cluster) or "")
-    return wire.JobsV2(jobs=[wire.JobV2(full=job) for job in found], pagination=pagination, queue_order=queue_order)
+    return JobsV2(jobs=[JobV2(full=job) for job in found], pagination=pagination, queue_order=queue_order)
 
 
 @router.get("/job-queues")
@@ -126,11 +302,11 @@ def queue(
     offset: Offset = 0,
     order_by: OrderBy = "",
     states: States = (),
-) -> wire.Jobs:
+) -> Jobs:
     found, pagination = paged(
         _listed(control, cluster, connection, pool, states, order_by == "ORDER_BY_DESC"), offset, limit
     )
-    return wire.Jobs(jobs=found, pagination=pagination)
+    return Jobs(jobs=found, pagination=pagination)
 
 
 def pool_stats(connection: Connection) -> dict[str, QueueStats]:
@@ -151,15 +327,15 @@ def queue_stats(
     connection: Reading,
     who: Owner,
     pools: Annotated[tuple[str, ...], Query(alias="resourcePools")] = (),
-) -> wire.PoolQueues:
+) -> PoolQueues:
     stats = pool_stats(connection)
     names = pools or [pool.name for pool in cluster.pools()]
     none = QueueStats(queued_count=0, scheduled_count=0)
-    return wire.PoolQueues(results=[wire.PoolQueue(resource_pool=name, stats=stats.get(name, none)) for name in names])
+    return PoolQueues(results=[PoolQueue(resource_pool=name, stats=stats.get(name, none)) for name in names])
 
 
 @router.post("/job-queues")
-def update(request: wire.QueueUpdate, control: TheControl, connection: Reading, who: Owner) -> dict[str, Any]:
+def update(request: QueueUpdate, control: TheControl, connection: Reading, who: Owner) -> dict[str, Any]:
     """Change priorities, weights, places and pools of jobs: all that the request says, in its order, or nothing."""
     known = {job.queue_id: job.id for job in stored.jobs(connection)}
 
@@ -197,3 +373,36 @@ def _find(known: Mapping[str, str], job_id: str) -> str:
     if not alike:
         raise NotFound(f"job {job_id} not found in the queue; see det job list")
     return alike[0]
+
+
+waiting_routes = new_router(prefix="/api/v1", tags=["waiting"])
+
+
+# The database is read before or after the scheduler is asked, never meanwhile: it may take its time.
+
+
+@waiting_routes.get("/experiments/{experiment_id}/waiting")
+def of_experiment(experiment_id: int, store: TheStore, waits: TheWaits, who: Owner) -> ExperimentWaits:
+    """What the experiment's trials wait for, and what would start them sooner."""
+    return _waits(store, experiment_id, waits.of_experiment(experiment_id))
+
+
+@waiting_routes.get("/trials/{trial_id}/waiting")
+def of_trial(trial_id: int, store: TheStore, waits: TheWaits, who: Owner) -> TrialWaits:
+    """What the trial waits for, if it does."""
+    with store.read() as connection:
+        queries.trial(connection, trial_id)
+    waiting = waits.of_trial(trial_id)
+    return TrialWaits(trial_id=trial_id, waiting=Reason.of(waiting) if waiting is not None else None)
+
+
+@waiting_routes.get("/waiting")
+def every(store: TheStore, waits: TheWaits, who: Owner) -> AllWaits:
+    """What every experiment that has not ended waits for; those that wait for nothing are left out."""
+    groups = {id: waits.of_experiment(id) for id in waits.live()}
+    return AllWaits(experiments=[_waits(store, id, waits) for id, waits in groups.items() if waits])
+
+
+def _waits(store: SqlStore, experiment_id: int, groups: Sequence[Group]) -> ExperimentWaits:
+    with store.read() as connection:
+        return ExperimentWaits.of(queries.experiment(connection, experiment_id), groups)

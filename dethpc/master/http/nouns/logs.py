@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import time as clock
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -17,11 +17,70 @@ from dethpc.master.files import logs
 from dethpc.master.files.log_follower import Follower
 from dethpc.master.files.logs import Filter, Line, Source
 from dethpc.master.http import streams
-from dethpc.master.http.models import seconds
-from dethpc.master.http.wire.log import LogEntry, LogFields
+from dethpc.master.http.models import Wire, seconds, time
 from dethpc.master.installation import Installation
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
+
+
+class LogEntry(Wire):
+    """One line of a trial. ``message`` is the line as a terminal shows it, newline included; ``log`` the text alone."""
+
+    id: str
+    trial_id: int
+    task_id: str
+    allocation_id: str
+    agent_id: str
+    container_id: str | None = None
+    rank_id: int | None
+    timestamp: str
+    level: str
+    stdtype: str
+    source: str = "task"
+    log: str
+    message: str
+
+    @classmethod
+    def of(cls, line: Line, trial_id: int, task_id: str) -> LogEntry:
+        at = time(line.at)
+        rank = "" if line.rank is None else f" [rank={line.rank}]"
+        return cls(
+            id=str(line.id),
+            trial_id=trial_id,
+            task_id=task_id,
+            allocation_id=str(line.attempt),
+            agent_id=line.node,
+            rank_id=line.rank,
+            timestamp=at,
+            level=f"LOG_LEVEL_{line.level}",
+            stdtype=line.stdtype,
+            source=line.source,
+            log=line.text,
+            message=f"[{at}] {line.node}{rank} || {line.level}: {line.text}\n",
+        )
+
+
+class LogFields(Wire):
+    """The values that a log can be filtered by."""
+
+    agent_ids: list[str]
+    allocation_ids: list[str] = []
+    container_ids: list[str] = []
+    rank_ids: list[int]
+    stdtypes: list[str]
+    sources: list[str]
+
+
+class MasterLogEntry(Wire):
+    id: int
+    message: str
+    timestamp: str
+    level: str
+
+
+class MasterLogAnswer(Wire):
+    log_entry: MasterLogEntry
+
 
 _GLANCES = 3
 """How often files that are known are looked at, between two looks for all that there is."""
@@ -138,13 +197,13 @@ def fields(installation: Installation, store: SqlStore, trial_id: int, *, follow
     async def lines() -> AsyncIterator[bytes]:
         told = b""
         while True:
-            over, begun = not follow or await asyncio.to_thread(_over, store, trial_id), time.monotonic()
+            over, begun = not follow or await asyncio.to_thread(_over, store, trial_id), clock.monotonic()
             now = streams.line(await asyncio.to_thread(found))
             if now != told:
                 yield now
             if over:
                 return
             told = now
-            await asyncio.sleep(max(streams.PAUSE, 10 * (time.monotonic() - begun)))  # it reads the whole log
+            await asyncio.sleep(max(streams.PAUSE, 10 * (clock.monotonic() - begun)))  # it reads the whole log
 
     return streams.ndjson(lines())

@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
 
 from dethpc.domain.secrets import masked
 from dethpc.errors import NotSupportedYet, RunOver, StoreUnavailable, Unauthorized
@@ -15,18 +16,89 @@ from dethpc.master import own_log
 from dethpc.master.http import streams
 from dethpc.master.http.access import Owner, TheAuth, TheCluster, TheCreator, TheElsewhere, TheInstallation
 from dethpc.master.http.auth import Auth
-from dethpc.master.http.models import time
+from dethpc.master.http.models import Plain, Wire, time
+from dethpc.master.http.nouns.logs import MasterLogAnswer, MasterLogEntry
 from dethpc.master.http.router import new_router
-from dethpc.master.http.wire import master as wire
-from dethpc.master.http.wire.log import MasterLogAnswer, MasterLogEntry
 from dethpc.master.watching.foreign_runs import ForeignRuns
+
+API_VERSION = "0.38.1"
+"""The release of Determined whose API this is; clients compare it with their own version."""
+
+
+class Info(Wire):
+    cluster_id: str
+    cluster_name: str
+    master_id: str
+    version: str = API_VERSION
+    has_custom_logo: bool = False
+    strict_job_queue_control: bool = False
+    rbac_enabled: bool = False
+    user_management_enabled: bool = False
+    telemetry_enabled: bool = False
+    product: str = "PRODUCT_COMMUNITY"
+    sso_providers: list[dict[str, str]] = []
+    feature_switches: list[str] = []
+    branding: str = "determined"
+    dethpc_version: str
+    started_at: str
+    trouble: str  # why it does not get on at present; empty while it does
+    notice: str = ""  # of which runs it cannot tell what became, and why; for the owner alone
+
+
+class RunElsewhere(Wire):
+    """A run of which nothing can be learned: ``scheduler``, in words, has its job."""
+
+    run_id: str
+    job_id: str
+    scheduler: str
+
+
+class TakeOver(Wire):
+    runs: list[RunElsewhere]
+
+
+class ShortInfo(BaseModel):
+    """``GET /info``, whose names are not in camelCase."""
+
+    cluster_id: str
+    cluster_name: str
+    master_id: str
+    version: str = API_VERSION
+    dethpc_version: str
+
+
+class ManagerHealth(BaseModel):
+    cluster_name: str
+    status: str
+
+
+class Health(BaseModel):
+    """``GET /health``, whose names are not in camelCase. Each status is "up" or "down"."""
+
+    status: str
+    database: str
+    resource_managers: list[ManagerHealth]
+
+
+class Config(Wire):
+    config: Plain
+
+
+class Telemetry(Wire):
+    enabled: bool = False
+    segment_key: str = ""
+
+
+class ClusterMessage(Wire):
+    cluster_message: None = None
+
 
 router = new_router(tags=["master"])
 
 
 @router.get("/info")
-def short_info(installation: TheInstallation) -> wire.ShortInfo:
-    return wire.ShortInfo(
+def short_info(installation: TheInstallation) -> ShortInfo:
+    return ShortInfo(
         cluster_id=installation.cluster_id,
         cluster_name=installation.cluster_name,
         master_id=installation.cluster_id,
@@ -34,22 +106,22 @@ def short_info(installation: TheInstallation) -> wire.ShortInfo:
     )
 
 
-@router.get("/health", responses={503: {"model": wire.Health}})
-def health(installation: TheInstallation, response: Response) -> wire.Health:
+@router.get("/health", responses={503: {"model": Health}})
+def health(installation: TheInstallation, response: Response) -> Health:
     """503 while the master does not get on; ``GET /api/v1/master`` says why. It asks nobody, for strangers may ask it."""
     status = "down" if installation.trouble else "up"
     response.status_code = 503 if installation.trouble else 200
-    manager = wire.ManagerHealth(cluster_name=installation.cluster_name, status=status)
-    return wire.Health(status=status, database=status, resource_managers=[manager])
+    manager = ManagerHealth(cluster_name=installation.cluster_name, status=status)
+    return Health(status=status, database=status, resource_managers=[manager])
 
 
 @router.get("/api/v1/master")
 def info(
     installation: TheInstallation, elsewhere: TheElsewhere, cluster: TheCluster, auth: TheAuth, request: Request
-) -> wire.Info:
+) -> Info:
     """Anybody may ask; what concerns runs and the cluster is for the owner."""
     notice = "; ".join(filter(None, (elsewhere.notice, cluster.notice)))
-    return wire.Info(
+    return Info(
         cluster_id=installation.cluster_id,
         cluster_name=installation.cluster_name,
         master_id=installation.cluster_id,
@@ -68,27 +140,25 @@ def _is_owner(auth: Auth, request: Request) -> bool:
 
 
 @router.get("/api/v1/master/take-over")
-def runs_elsewhere(elsewhere: TheElsewhere, who: Owner) -> wire.TakeOver:
+def runs_elsewhere(elsewhere: TheElsewhere, who: Owner) -> TakeOver:
     """The runs of which nothing can be learned, because another scheduler has their jobs, or because this one gives no answer."""
     return _listed(elsewhere)
 
 
 @router.post("/api/v1/master/take-over")
-def take_over(elsewhere: TheElsewhere, who: Owner) -> wire.TakeOver:
+def take_over(elsewhere: TheElsewhere, who: Owner) -> TakeOver:
     """Count these runs as over: their trials start again from their last checkpoints. If one still runs, it trains twice."""
     listed = _listed(elsewhere)
     elsewhere.take_over()
     return listed
 
 
-def _listed(elsewhere: ForeignRuns) -> wire.TakeOver:
-    return wire.TakeOver(
-        runs=[wire.RunElsewhere(run_id=run, job_id=job, scheduler=where) for run, job, where in elsewhere.runs]
-    )
+def _listed(elsewhere: ForeignRuns) -> TakeOver:
+    return TakeOver(runs=[RunElsewhere(run_id=run, job_id=job, scheduler=where) for run, job, where in elsewhere.runs])
 
 
 @router.get("/api/v1/master/config")
-def config(installation: TheInstallation, creator: TheCreator, who: Owner) -> wire.Config:
+def config(installation: TheInstallation, creator: TheCreator, who: Owner) -> Config:
     """What counts, secrets left out."""
     site = installation.site
     pools = {name: pool.model_dump(mode="json", exclude_defaults=True) for name, pool in site.pools.items()}
@@ -105,7 +175,7 @@ def config(installation: TheInstallation, creator: TheCreator, who: Owner) -> wi
         **creator.defaults(),
         "pools": pools,
     }
-    return wire.Config(config=masked(shown))
+    return Config(config=masked(shown))
 
 
 @router.patch("/api/v1/master/config")
@@ -114,14 +184,14 @@ def change_config(who: Owner) -> None:
 
 
 @router.get("/api/v1/master/telemetry")
-def telemetry() -> wire.Telemetry:
+def telemetry() -> Telemetry:
     """None is ever sent."""
-    return wire.Telemetry()
+    return Telemetry()
 
 
 @router.get("/api/v1/master/cluster_message")
-def cluster_message() -> wire.ClusterMessage:
-    return wire.ClusterMessage()
+def cluster_message() -> ClusterMessage:
+    return ClusterMessage()
 
 
 @router.get("/api/v1/master/logs")

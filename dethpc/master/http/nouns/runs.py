@@ -15,8 +15,27 @@ from dethpc.errors import Refused
 from dethpc.master.http.access import AnyPrincipal, TheDoorbell, may_be_run
 from dethpc.master.http.bodies import length
 from dethpc.master.http.doorbell import Doorbell
+from dethpc.master.http.models import Wire
 from dethpc.master.http.router import new_router
-from dethpc.master.http.wire.task import RingAnswer, RingRequest
+
+
+class RingRequest(Wire):
+    """Journal lines as they are in the attempt's journal, quoted; later releases send the lines themselves."""
+
+    lines: list[str] = []
+
+
+class Stop(Wire):
+    reason: str
+
+
+class RingAnswer(Wire):
+    """``ring_after``: seconds until the attempt should ring again, where it has nothing urgent to say."""
+
+    applied_seq: int
+    stop: Stop | None
+    ring_after: float
+
 
 router = new_router(prefix="/api/v1/runs", tags=["runs"])
 
@@ -24,6 +43,7 @@ MOST_RING_BYTES = 4 << 20
 """Of all journal lines that are being taken in: about twenty thousand reports of a few values, which take some ten times as much
 memory once they are read. A ring that comes while this is exceeded is answered without its lines: the journal has them, and is read
 when there is time. A ring that comes alone is always taken."""
+
 
 _MUCH = 32 << 10
 """Bytes of lines that take so long to read that the server would notice."""

@@ -2,21 +2,159 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
+from fastapi import Query, Request
 from fastapi.responses import StreamingResponse
 from sqlalchemy import Connection
 
 from dethpc.domain import facts
+from dethpc.domain.ids import AttemptId
+from dethpc.domain.states import AttemptState, RunState, TaskKind
 from dethpc.errors import NotFound
-from dethpc.master.http.access import AnyPrincipal, Owner, Reading, TheInstallation, TheStore, may_see_experiment
+from dethpc.master.http.access import (
+    AnyPrincipal,
+    Owner,
+    Reading,
+    TheInstallation,
+    TheStore,
+    attempt_id,
+    may_be_run,
+    may_see_experiment,
+)
 from dethpc.master.http.auth import Principal
-from dethpc.master.http.models import time, time_or_none
+from dethpc.master.http.models import Wire, time, time_or_none
 from dethpc.master.http.nouns.logs import Filtered, fields, stream
 from dethpc.master.http.nouns.trials import visible
+from dethpc.master.http.preemptions import Preemptions
 from dethpc.master.http.router import new_router
-from dethpc.master.http.wire import task as wire
 from dethpc.state import queries
+
+
+def container_id(attempt: AttemptId, node: str) -> str:
+    """One node's share of an attempt."""
+    return f"{attempt}@{node}"
+
+
+def name_of(task: facts.Task, experiment: str) -> str:
+    """For people. ``experiment``: the name of the task's experiment, where it has one."""
+    if task.trial_id is None:
+        return task.name
+    return f"Trial {task.trial_id} (Experiment {task.experiment_id}{': ' + experiment if experiment else ''})"
+
+
+def type_of(task: facts.Task) -> str:
+    """Determined's word for tasks of the kind; for kinds that it does not know: TASK_TYPE_GENERIC."""
+    if task.kind.trains:
+        return "TASK_TYPE_TRIAL"
+    return "TASK_TYPE_GENERIC" if task.kind is TaskKind.IMAGE_PULL else f"TASK_TYPE_{task.kind.value}"
+
+
+class Allocation(Wire):
+    allocation_id: str
+    task_id: str
+    state: str
+    slots: int
+    start_time: str
+    end_time: str | None
+    is_ready: bool = True
+    exit_reason: str | None
+    status_code: int | None
+
+    @classmethod
+    def of(cls, attempt: facts.Attempt, run: facts.Run) -> Allocation:
+        ended = attempt.state is AttemptState.ENDED
+        return cls(
+            allocation_id=str(AttemptId(attempt.run_id, attempt.number)),
+            task_id=run.task_id,
+            state="STATE_TERMINATED" if ended else "STATE_RUNNING",
+            slots=run.slots,
+            start_time=time(attempt.started_at),
+            end_time=time_or_none(attempt.ended_at),
+            exit_reason=(attempt.reason or (attempt.end.value if attempt.end else "")) if ended else None,
+            status_code=run.exit_code if ended else None,
+        )
+
+
+class Task(Wire):
+    task_id: str
+    task_type: str
+    allocations: list[Allocation]
+    start_time: str
+    end_time: str | None
+
+
+class TaskAnswer(Wire):
+    task: Task
+
+
+class AllocationAnswer(Wire):
+    allocation: Allocation
+
+
+class ResourcesSummary(Wire):
+    resources_id: str
+    resources_type: str = "slurm-job"
+    allocation_id: str
+    container_id: str
+    agent_devices: dict[str, dict[str, list[str]]] = {}
+
+
+class AllocationSummary(Wire):
+    """A run that has not ended."""
+
+    task_id: str
+    allocation_id: str
+    name: str
+    registered_time: str
+    resource_pool: str
+    slots_needed: int
+    resources: list[ResourcesSummary]
+    scheduler_type: str = "slurm"
+    priority: int | None = None
+    proxy_ports: list[str] = []
+    job_id: str | None  # ours: the scheduler's
+    reason: str  # ours: why it is pending
+
+    @classmethod
+    def of(cls, run: facts.Run, task: facts.Task, experiment: str) -> AllocationSummary:
+        attempt = AttemptId(run.id, max(run.attempt, 0))
+        nodes = run.nodes if run.state is RunState.RUNNING else []
+        return cls(
+            task_id=run.task_id,
+            allocation_id=str(attempt),
+            name=name_of(task, experiment),
+            registered_time=time(run.created_at),
+            resource_pool=run.pool,
+            slots_needed=run.slots,
+            resources=[
+                ResourcesSummary(
+                    resources_id=container_id(attempt, node),
+                    allocation_id=str(attempt),
+                    container_id=container_id(attempt, node),
+                    agent_devices={node: {"devices": []}},
+                )
+                for node in nodes
+            ],
+            job_id=run.scheduler_job_id,
+            reason=run.reason,
+        )
+
+
+class Tasks(Wire):
+    allocation_id_to_summary: dict[str, AllocationSummary]
+
+
+class TaskCount(Wire):
+    commands: int = 0
+    notebooks: int = 0
+    shells: int = 0
+    tensorboards: int = 0
+
+
+class Preemption(Wire):
+    preempt: bool
+
 
 router = new_router(prefix="/api/v1/tasks", tags=["tasks"])
 older = new_router(tags=["tasks"])
@@ -40,12 +178,12 @@ def _trial(connection: Connection, who: Principal, task_id: str) -> facts.Trial:
 
 
 @router.get("")
-def tasks(connection: Reading, who: Owner) -> wire.Tasks:
+def tasks(connection: Reading, who: Owner) -> Tasks:
     """Every run that has not ended."""
     live = queries.live_runs(connection)
     names = queries.names_of_experiments(connection, (run.experiment_id for run, _ in live if run.experiment_id))
-    summaries = [wire.AllocationSummary.of(run, task, names.get(run.experiment_id or 0, "")) for run, task in live]
-    return wire.Tasks(allocation_id_to_summary={summary.allocation_id: summary for summary in summaries})
+    summaries = [AllocationSummary.of(run, task, names.get(run.experiment_id or 0, "")) for run, task in live]
+    return Tasks(allocation_id_to_summary={summary.allocation_id: summary for summary in summaries})
 
 
 @older.get("/tasks")
@@ -60,25 +198,25 @@ def tasks_as_before(connection: Reading, who: Owner) -> dict[str, Any]:
 
 
 @router.get("/count")
-def count(who: Owner) -> wire.TaskCount:
-    return wire.TaskCount()
+def count(who: Owner) -> TaskCount:
+    return TaskCount()
 
 
 @router.get("/{task_id}")
-def get_task(task_id: str, connection: Reading, who: AnyPrincipal) -> wire.TaskAnswer:
+def get_task(task_id: str, connection: Reading, who: AnyPrincipal) -> TaskAnswer:
     fact = _task(connection, who, task_id)
     runs = {run.id: run for run in queries.runs_of_task(connection, task_id)}
     attempts = queries.attempts_of_task(connection, task_id)
     # The newest first, for clients look at the first.
     attempts.sort(key=lambda attempt: (runs[attempt.run_id].number, attempt.number), reverse=True)
-    task = wire.Task(
+    task = Task(
         task_id=task_id,
-        task_type=wire.type_of(fact),
-        allocations=[wire.Allocation.of(attempt, runs[attempt.run_id]) for attempt in attempts],
+        task_type=type_of(fact),
+        allocations=[Allocation.of(attempt, runs[attempt.run_id]) for attempt in attempts],
         start_time=time(fact.created_at),
         end_time=time_or_none(fact.ended_at),
     )
-    return wire.TaskAnswer(task=task)
+    return TaskAnswer(task=task)
 
 
 @router.get("/{task_id}/logs")
@@ -103,3 +241,38 @@ def task_log_fields(
     follow: bool = False,
 ) -> StreamingResponse:
     return fields(installation, store, _trial(connection, who, task_id).id, follow=follow)
+
+
+allocation_routes = new_router(prefix="/api/v1/allocations", tags=["allocations"])
+
+LONGEST = 60.0
+"""Seconds: proxies cut connections that are silent for longer."""
+
+
+@allocation_routes.get("/{allocation_id}/signals/preemption")
+async def preemption(
+    allocation_id: str,
+    request: Request,
+    who: AnyPrincipal,
+    timeout: Annotated[float, Query(alias="timeoutSeconds")] = -1,
+) -> Preemption:
+    """Whether the attempt should checkpoint and end; waits for a yes as long as asked (a negative time: as long as possible)."""
+    attempt = attempt_id(allocation_id)
+    may_be_run(who, attempt.run)
+    preemptions: Preemptions = request.app.state.preemptions
+    return Preemption(preempt=await preemptions.wait(attempt, LONGEST if timeout < 0 else min(timeout, LONGEST)))
+
+
+@allocation_routes.post("/{allocation_id}/signals/ack_preemption")
+def acknowledge(allocation_id: str, who: AnyPrincipal) -> dict[str, Any]:
+    """The attempt's user code knows that it should stop. The journal says so as well; nothing depends on the call."""
+    may_be_run(who, attempt_id(allocation_id).run)
+    return {}
+
+
+@allocation_routes.get("/{allocation_id}")
+def get_allocation(allocation_id: str, connection: Reading, who: AnyPrincipal) -> AllocationAnswer:
+    attempt = attempt_id(allocation_id)
+    may_be_run(who, attempt.run)
+    run = queries.run(connection, attempt.run)
+    return AllocationAnswer(allocation=Allocation.of(queries.attempt(connection, *attempt), run))

@@ -8,9 +8,14 @@ from fastapi import Query
 
 from dethpc.errors import NotFound
 from dethpc.master.http.access import Limit, Offset, OrderBy, Owner, SortBy
-from dethpc.master.http.models import Pagination
+from dethpc.master.http.models import Pagination, Wire
 from dethpc.master.http.router import new_router
-from dethpc.master.http.wire.workspace import Templates
+
+
+class Templates(Wire):
+    templates: list[str] = []
+    pagination: Pagination
+
 
 router = new_router(prefix="/api/v1/templates", tags=["templates"])
 

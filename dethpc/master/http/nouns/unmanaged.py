@@ -36,15 +36,111 @@ from dethpc.master.http.access import (
     whole,
 )
 from dethpc.master.http.auth import Forbidden, Principal
+from dethpc.master.http.models import Plain, Shallow, Wire
 from dethpc.master.http.nouns.experiments import one
 from dethpc.master.http.router import new_router
-from dethpc.master.http.wire import unmanaged as wire
 from dethpc.master.http.wire.checkpoint import storage_id
 from dethpc.master.http.wire.experiment import CreateRequest, ExperimentAnswer
 from dethpc.master.http.wire.trial import Trial
 from dethpc.master.watching.worker_reports import WorkerReports
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
+
+
+class NewTrial(Wire):
+    experiment_id: int = 0
+    hparams: Annotated[dict[str, Any] | None, Shallow] = None
+    unmanaged: bool | None = None
+
+
+class PutTrial(Wire):
+    create_trial_request: NewTrial
+    external_trial_id: str = ""
+
+
+class BeginRequest(Wire):
+    trial_id: int | None = None
+    resume: bool | None = None
+
+
+class Begun(Wire):
+    trial_run_id: int
+    latest_checkpoint: str | None
+    steps_completed: int
+
+
+class TrialPatch(Wire):
+    state: str = ""
+
+
+class TrialAnswer(Wire):
+    trial: Trial
+
+
+class ReportedMetrics(Wire):
+    avg_metrics: Annotated[dict[str, Any] | None, Shallow] = None
+    batch_metrics: Annotated[list[Any] | None, Shallow] = None
+
+
+class TrialMetrics(Wire):
+    """One report. Profilers give no ``steps_completed``: theirs go with the time."""
+
+    metrics: ReportedMetrics
+    trial_run_id: int | None = None
+    steps_completed: int | None = None
+    report_time: str | None = None
+
+
+class MetricsRequest(Wire):
+    metrics: TrialMetrics
+    group: str = "training"
+
+
+class Progress(Wire):
+    progress: float = 0.0
+
+
+class EarlyExit(Wire):
+    reason: str = "EXITED_REASON_UNSPECIFIED"
+
+
+class Status(Wire):
+    state: str = ""
+
+
+class PrepareRequest(Wire):
+    run_id: int = 0
+
+
+class Prepared(Wire):
+    storage_id: int | None = None
+
+
+class Metadata(Wire):
+    metadata: Annotated[Plain, Shallow] = None
+
+
+class TaskLog(Wire):
+    """A line of output. Determined spells these names with underscores."""
+
+    task_id: str = ""
+    rank: str | int | None = None
+    log: str = ""
+
+    model_config = {**Wire.model_config, "alias_generator": None}
+
+
+class Alert(Wire):
+    title: str = ""
+    description: str = ""
+    level: str = ""
+
+
+class AlertRequest(Wire):
+    data: Alert
+    experiment_id: int = 0
+    trial_id: int | None = None
+
 
 router = new_router(prefix="/api/v1", tags=["unmanaged"])
 logs = new_router(tags=["unmanaged"])
@@ -86,66 +182,60 @@ def put_experiment(
 
 
 @router.post("/trials")
-def create_trial(request: wire.NewTrial, store: TheStore, unmanaged: TheUnmanaged, who: Owner) -> wire.TrialAnswer:
+def create_trial(request: NewTrial, store: TheStore, unmanaged: TheUnmanaged, who: Owner) -> TrialAnswer:
     return _new_trial(store, unmanaged, request, None)
 
 
 @router.put("/trials")
-def put_trial(request: wire.PutTrial, store: TheStore, unmanaged: TheUnmanaged, who: Owner) -> wire.TrialAnswer:
+def put_trial(request: PutTrial, store: TheStore, unmanaged: TheUnmanaged, who: Owner) -> TrialAnswer:
     """The trial of this external id in its experiment, created where there is none."""
     return _new_trial(store, unmanaged, request.create_trial_request, request.external_trial_id)
 
 
 @router.get("/trials/by-external-id/{ids:path}")
-def trial_by_external_id(ids: str, connection: Reading, who: Owner) -> wire.TrialAnswer:
+def trial_by_external_id(ids: str, connection: Reading, who: Owner) -> TrialAnswer:
     """``ids``: EXPERIMENT/TRIAL, as their scripts call them. Either may hold a "/" itself."""
     for between in re.finditer("/", ids):
         experiment = queries.experiment_of_external_id(connection, ids[: between.start()])
         fact = experiment and queries.trial_of_external_id(connection, experiment.id, ids[between.end() :])
         if fact is not None:
-            return wire.TrialAnswer(trial=_trial(connection, fact.id))
+            return TrialAnswer(trial=_trial(connection, fact.id))
     raise NotFound(f"no experiment and trial with the external ids {ids!r}")
 
 
-def _new_trial(
-    store: SqlStore, unmanaged: Unmanaged, request: wire.NewTrial, external_id: str | None
-) -> wire.TrialAnswer:
+def _new_trial(store: SqlStore, unmanaged: Unmanaged, request: NewTrial, external_id: str | None) -> TrialAnswer:
     fact = unmanaged.trial(request.experiment_id, request.hparams or {}, external_id)
     with store.read() as connection:
-        return wire.TrialAnswer(trial=_trial(connection, fact.id))
+        return TrialAnswer(trial=_trial(connection, fact.id))
 
 
 @router.post("/trials/{trial_id}/start")
-def start_trial(
-    trial_id: int, request: wire.BeginRequest, store: TheStore, unmanaged: TheUnmanaged, who: Owner
-) -> wire.Begun:
+def start_trial(trial_id: int, request: BeginRequest, store: TheStore, unmanaged: TheUnmanaged, who: Owner) -> Begun:
     run = unmanaged.begin(trial_id, resume=bool(request.resume))
     with store.read() as connection:
         attempt = queries.attempt(connection, run.id, 0)
-    return wire.Begun(
-        trial_run_id=run.number, latest_checkpoint=attempt.resumed_from, steps_completed=attempt.resumed_steps
-    )
+    return Begun(trial_run_id=run.number, latest_checkpoint=attempt.resumed_from, steps_completed=attempt.resumed_steps)
 
 
 @router.patch("/trials/{trial_id}")
 def patch_trial(
-    trial_id: int, request: wire.TrialPatch, store: TheStore, unmanaged: TheUnmanaged, who: Owner
-) -> wire.TrialAnswer:
+    trial_id: int, request: TrialPatch, store: TheStore, unmanaged: TheUnmanaged, who: Owner
+) -> TrialAnswer:
     """The state of an unmanaged trial; without one, a sign of life."""
     unmanaged.state(trial_id, states(request.state))
     with store.read() as connection:
-        return wire.TrialAnswer(trial=_trial(connection, trial_id))
+        return TrialAnswer(trial=_trial(connection, trial_id))
 
 
 @router.post("/runs/start")
-def prepare(request: wire.PrepareRequest, connection: Reading, who: AnyPrincipal) -> wire.Prepared:
+def prepare(request: PrepareRequest, connection: Reading, who: AnyPrincipal) -> Prepared:
     """Determined's clients announce the reports of a trial, which they call a run here, and learn where its checkpoints go."""
     if not request.run_id:
-        return wire.Prepared()
+        return Prepared()
     fact = queries.trial(connection, request.run_id)
     may_see_experiment(who, fact.experiment_id)
     config = TrialConfig.from_json(queries.experiment(connection, fact.experiment_id).config)
-    return wire.Prepared(storage_id=storage_id(config.checkpoint_storage))
+    return Prepared(storage_id=storage_id(config.checkpoint_storage))
 
 
 # --- reports
@@ -158,14 +248,14 @@ class Metrics:
         self._store, self._unmanaged, self._beside = store, unmanaged, beside
         self._who = who
 
-    async def take(self, trial_id: int, group: str, report: wire.TrialMetrics) -> dict[str, Any]:
+    async def take(self, trial_id: int, group: str, report: TrialMetrics) -> dict[str, Any]:
         """A report waits in a thread while it is written, and in none while it is committed."""
         taken = await run_in_threadpool(self._begin, trial_id, group, report)
         if taken is not None:
             await asyncio.shield(asyncio.wrap_future(taken))
         return {}
 
-    def _begin(self, trial_id: int, group: str, report: wire.TrialMetrics) -> Future[list[Row]] | None:
+    def _begin(self, trial_id: int, group: str, report: TrialMetrics) -> Future[list[Row]] | None:
         """None: it is taken in."""
         unmanaged = _is_unmanaged(self._store, self._unmanaged, self._who, trial_id)
         if not group or "." in group:
@@ -191,24 +281,24 @@ TheMetrics = Annotated[Metrics, Depends(_metrics)]
 
 
 @router.post("/trials/{trial_id}/metrics")
-async def report_metrics(trial_id: int, request: wire.MetricsRequest, metrics: TheMetrics) -> dict[str, Any]:
+async def report_metrics(trial_id: int, request: MetricsRequest, metrics: TheMetrics) -> dict[str, Any]:
     return await metrics.take(trial_id, request.group, request.metrics)
 
 
 @router.post("/trials/{trial_id}/training_metrics")
-async def report_training(trial_id: int, request: wire.TrialMetrics, metrics: TheMetrics) -> dict[str, Any]:
+async def report_training(trial_id: int, request: TrialMetrics, metrics: TheMetrics) -> dict[str, Any]:
     return await metrics.take(trial_id, "training", request)
 
 
 @router.post("/trials/{trial_id}/validation_metrics")
-async def report_validation(trial_id: int, request: wire.TrialMetrics, metrics: TheMetrics) -> dict[str, Any]:
+async def report_validation(trial_id: int, request: TrialMetrics, metrics: TheMetrics) -> dict[str, Any]:
     return await metrics.take(trial_id, "validation", request)
 
 
 @router.post("/trials/{trial_id}/progress")
 def report_progress(
     trial_id: int,
-    request: Annotated[wire.Progress | float, Body()],
+    request: Annotated[Progress | float, Body()],
     store: TheStore,
     control: TheControl,
     unmanaged: TheUnmanaged,
@@ -227,7 +317,7 @@ def report_progress(
 @router.post("/trials/{trial_id}/early_exit")
 def report_early_exit(
     trial_id: int,
-    request: wire.EarlyExit,
+    request: EarlyExit,
     store: TheStore,
     control: TheControl,
     unmanaged: TheUnmanaged,
@@ -243,7 +333,7 @@ def report_early_exit(
 @router.post("/trials/{trial_id}/runner/metadata")
 def report_status(
     trial_id: int,
-    request: wire.Status,
+    request: Status,
     store: TheStore,
     control: TheControl,
     unmanaged: TheUnmanaged,
@@ -257,22 +347,22 @@ def report_status(
 
 
 @router.get("/runs/{run_id}/metadata")
-def get_metadata(run_id: int, connection: Reading, who: AnyPrincipal) -> wire.Metadata:
+def get_metadata(run_id: int, connection: Reading, who: AnyPrincipal) -> Metadata:
     """Of a trial, which Determined calls a run here."""
     fact = queries.trial(connection, run_id)
     may_see_experiment(who, fact.experiment_id)
-    return wire.Metadata(metadata=fact.metadata)
+    return Metadata(metadata=fact.metadata)
 
 
 @router.post("/runs/{run_id}/metadata")
 def set_metadata(
     run_id: int,
-    request: wire.Metadata,
+    request: Metadata,
     store: TheStore,
     control: TheControl,
     unmanaged: TheUnmanaged,
     who: AnyPrincipal,
-) -> wire.Metadata:
+) -> Metadata:
     if not isinstance(request.metadata, dict):
         raise Refused("metadata is an object of names and values")
     if _is_unmanaged(store, unmanaged, who, run_id) and who.is_owner and unmanaged.running(run_id):
@@ -283,7 +373,7 @@ def set_metadata(
 
 
 @router.post("/webhooks/custom")
-def alert(request: wire.AlertRequest, who: AnyPrincipal) -> dict[str, Any]:
+def alert(request: AlertRequest, who: AnyPrincipal) -> dict[str, Any]:
     """Something that training code wants known: it is in the master's log. Webhooks come in a later release."""
     told = f"{request.data.title}: {request.data.description}"
     _log.warning(
@@ -296,7 +386,7 @@ def alert(request: wire.AlertRequest, who: AnyPrincipal) -> dict[str, Any]:
 
 
 @logs.post("/task-logs")
-def task_logs(lines: list[wire.TaskLog], unmanaged: TheUnmanaged, who: Owner) -> dict[str, Any]:
+def task_logs(lines: list[TaskLog], unmanaged: TheUnmanaged, who: Owner) -> dict[str, Any]:
     """Output of unmanaged trials, line by line."""
     for line in lines:
         _, _, trial = line.task_id.rpartition(".")

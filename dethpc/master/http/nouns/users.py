@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import time
+import re
+import time as clock
 from dataclasses import replace
 from typing import Annotated, Any
 
-from fastapi import Body, Request
+from fastapi import Body, Query, Request
 
+from dethpc.domain import records
 from dethpc.domain.records import Token, TokenKind
 from dethpc.domain.records import User as UserRecord
 from dethpc.errors import NotFound, NotSupportedYet, Refused
@@ -23,22 +25,161 @@ from dethpc.master.http.access import (
     page_grant,
 )
 from dethpc.master.http.codes import digest
-from dethpc.master.http.models import paged
+from dethpc.master.http.models import Given, Pagination, Wire, paged, time, time_or_none
 from dethpc.master.http.router import new_router
-from dethpc.master.http.wire.user import (
-    Credential,
-    Login,
-    LoginAnswer,
-    LoginRequest,
-    Logins,
-    Nonce,
-    OneTimeCode,
-    Proof,
-    User,
-    UserAnswer,
-    UserPatch,
-    Users,
-)
+
+
+class User(Wire):
+    id: int
+    username: str
+    display_name: str
+    admin: bool
+    active: bool
+    modified_at: str
+    remote: bool = False
+
+    @classmethod
+    def of(cls, user: records.User) -> User:
+        return cls(
+            id=user.id,
+            username=user.username,
+            display_name=user.display_name,
+            admin=user.admin,
+            active=user.active,
+            modified_at=time(user.modified_at),
+        )
+
+
+class LoginRequest(Wire):
+    username: str = ""
+    password: str = ""
+    is_hashed: bool | None = None
+
+
+class Nonce(Wire):
+    """Ours: a number that is used once."""
+
+    nonce: str
+
+
+class Credential(Wire):
+    """Ours: what munge vouches for."""
+
+    credential: str
+
+
+class Proof(Wire):
+    """Ours: the HMAC that only the owner's master can compute."""
+
+    proof: str
+
+
+class Login(Wire):
+    """Ours: a login that is good. ``program``: what the program that logged in called itself, "" when it did not."""
+
+    id: int
+    created_at: str
+    expiry: str | None
+    program: str
+    current: bool
+
+    @classmethod
+    def of(cls, token: records.Token, *, current: bool) -> Login:
+        return cls(
+            id=token.id,
+            created_at=time(token.created_at),
+            expiry=time_or_none(token.expires_at),
+            program=token.description,
+            current=current,
+        )
+
+
+class Logins(Wire):
+    sessions: list[Login]
+
+
+class LoginAnswer(Wire):
+    token: str
+    user: User
+
+
+class UserAnswer(Wire):
+    user: User
+
+
+class Users(Wire):
+    users: list[User]
+    pagination: Pagination
+
+
+class UserPatch(Wire):
+    username: str | None = None
+    display_name: Given | None = None
+    active: bool | None = None
+    admin: bool | None = None
+    password: str | None = None
+    is_hashed: bool | None = None
+
+
+class OneTimeCode(Wire):
+    """Ours: logs a browser in, once. ``host``: the host name of the pages by loopback; ``site_host``: by the network, where the
+    site has given them one."""
+
+    code: str
+    host: str
+    site_host: str
+
+
+class TokenInfo(Wire):
+    id: int
+    user_id: int
+    token_type: str
+    created_at: str
+    expiry: str | None
+    description: str
+    revoked: bool
+
+    @classmethod
+    def of(cls, token: records.Token) -> TokenInfo:
+        return cls(
+            id=token.id,
+            user_id=token.user_id,
+            token_type=f"TOKEN_TYPE_{token.kind.value}",
+            created_at=time(token.created_at),
+            expiry=time_or_none(token.expires_at),
+            description=token.description,
+            revoked=token.revoked,
+        )
+
+
+class Tokens(Wire):
+    token_info: list[TokenInfo]
+    pagination: Pagination
+
+
+class TokenAnswer(Wire):
+    token_info: TokenInfo
+
+
+class NewToken(Wire):
+    """``lifespan``: such as "48h"; "-1" for ever, none: 30 days."""
+
+    user_id: int | None = None
+    lifespan: str | None = None
+    description: Given | None = None
+
+
+class MadeToken(Wire):
+    """The only answer that holds the token itself."""
+
+    token: str
+    token_id: int
+
+
+class TokenPatch(Wire):
+    description: Given | None = None
+    set_revoked: bool | None = None
+
 
 router = new_router(prefix="/api/v1", tags=["users"])
 
@@ -67,7 +208,7 @@ def _program(request: Request) -> str:
 @router.get("/auth/sessions")
 def logins(request: Request, records: TheRecords, who: Owner) -> Logins:
     """Logins that are good, the latest first."""
-    now, asks, page = time.time(), digest(request.state.token), page_grant(request)
+    now, asks, page = clock.time(), digest(request.state.token), page_grant(request)
     found = [token for kind in _LOGINS for token in records.find(Token, kind=kind) if token.good(now)]
     found.sort(key=lambda token: token.id, reverse=True)
     current = {token.id for token in found if token.sha256 == asks or (page is not None and token.id == page.row)}
@@ -191,7 +332,7 @@ def change_user(user_id: int, request: UserPatch, records: TheRecords, auth: The
         raise Refused("the owner of a master is who runs it: only the password and the display name can be changed")
     if request.display_name is not None:
         shown = request.display_name
-        records.change(UserRecord, user_id, to=lambda user: replace(user, display_name=shown, modified_at=time.time()))
+        records.change(UserRecord, user_id, to=lambda user: replace(user, display_name=shown, modified_at=clock.time()))
     if request.password is not None:
         auth.set_password(request.password, hashed=bool(request.is_hashed))
     return UserAnswer(user=User.of(records.get(UserRecord, user_id)))
@@ -204,3 +345,86 @@ def set_password(
     user = records.get(UserRecord, user_id)
     auth.set_password(password, hashed=False)
     return UserAnswer(user=User.of(user))
+
+
+token_routes = new_router(prefix="/api/v1/tokens", tags=["tokens"])
+
+LIFESPAN = 30 * 24 * 3600.0
+"""Seconds for which a token is good when nobody says otherwise."""
+
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
+
+
+@token_routes.get("")
+def tokens(
+    records: TheRecords,
+    who: Owner,
+    token_ids: Annotated[list[int] | None, Query(alias="tokenIds")] = None,
+    username: str | None = None,
+    show_inactive: Annotated[bool, Query(alias="showInactive")] = False,
+    sort_by: SortBy = "",
+    order_by: OrderBy = "",
+    limit: Limit = 0,
+    offset: Offset = 0,
+) -> Tokens:
+    """Access tokens that are good; with ``showInactive``, or by id, those that are revoked or have expired, too."""
+    now = clock.time()
+    owners = None if not username else {user.id for user in records.find(UserRecord, username=username)}
+    found = [
+        token
+        for token in records.find(Token, kind=TokenKind.ACCESS)
+        if (token.id in token_ids if token_ids else show_inactive or token.good(now))
+        and (owners is None or token.user_id in owners)
+    ]
+    key = _TOKENS_SORTED_BY.get(sort_by.removeprefix("SORT_BY_").lower(), "id")
+    found.sort(key=lambda token: (getattr(token, key) is None, getattr(token, key), token.id))
+    if order_by == "ORDER_BY_DESC":
+        found.reverse()
+    page, pagination = paged([TokenInfo.of(token) for token in found], offset, limit)
+    return Tokens(token_info=page, pagination=pagination)
+
+
+_TOKENS_SORTED_BY = {
+    "user_id": "user_id",
+    "expiry": "expires_at",
+    "created_at": "created_at",
+    "token_type": "kind",
+    "revoked": "revoked",
+    "description": "description",
+}
+
+
+@token_routes.post("")
+def create(request: NewToken, records: TheRecords, auth: TheAuth, who: Owner) -> MadeToken:
+    """Nobody can see the token again: only its digest is kept."""
+    if request.user_id is not None:
+        records.get(UserRecord, request.user_id)
+    token, kept = auth.make_token(TokenKind.ACCESS, _lifespan(request.lifespan), request.description or "")
+    return MadeToken(token=token, token_id=kept.id)
+
+
+@token_routes.patch("/{token_id}")
+def change(token_id: int, request: TokenPatch, records: TheRecords, who: Owner) -> TokenAnswer:
+    """A token that was revoked stays so. Logins and the token file are none of these, although they have numbers among them."""
+    if records.get(Token, token_id).kind is not TokenKind.ACCESS:
+        raise NotFound(f"access token {token_id} not found")
+
+    def changed(token: Token) -> Token:
+        description = token.description if request.description is None else request.description
+        return replace(token, description=description, revoked=token.revoked or bool(request.set_revoked))
+
+    return TokenAnswer(token_info=TokenInfo.of(records.change(Token, token_id, to=changed)))
+
+
+def _lifespan(text: str | None) -> float | None:
+    """Seconds; None: for ever. Raises: Refused."""
+    if not text:
+        return LIFESPAN
+    if text == "-1":
+        return None
+    parts = re.findall(r"(\d+(?:\.\d+)?)([hms])", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text or not any(float(n) for n, _ in parts):
+        raise Refused(
+            f'the lifespan {text!r} is invalid: give hours, such as "48h", or "-1" for a token that never expires'
+        )
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)

@@ -10,18 +10,63 @@ from sqlalchemy import Connection
 from dethpc.errors import NotFound
 from dethpc.master.http.access import Limit, Offset, OrderBy, Owner, Reading, SortBy
 from dethpc.master.http.auth import Principal
-from dethpc.master.http.models import paged
+from dethpc.master.http.models import Pagination, Wire, paged
 from dethpc.master.http.router import new_router
-from dethpc.master.http.wire.workspace import (
-    Project,
-    ProjectAnswer,
-    Projects,
-    Workspace,
-    WorkspaceAnswer,
-    Workspaces,
-)
 from dethpc.state import queries
 from dethpc.state.queries import ExperimentFilter, Order, Page
+
+
+class Project(Wire):
+    id: int = 1
+    name: str = "Uncategorized"
+    key: str = "UNCATEGORIZED"
+    description: str = ""
+    workspace_id: int = 1
+    workspace_name: str = "Uncategorized"
+    username: str
+    user_id: int = 1
+    archived: bool = False
+    immutable: bool = True
+    notes: list[str] = []
+    num_experiments: int
+    num_active_experiments: int
+    num_runs: int = 0
+    state: str = "WORKSPACE_STATE_UNSPECIFIED"
+    error_message: str = ""
+    last_experiment_started_at: str | None = None
+
+
+class Workspace(Wire):
+    id: int = 1
+    name: str = "Uncategorized"
+    username: str
+    user_id: int = 1
+    archived: bool = False
+    immutable: bool = True
+    pinned: bool = True
+    num_projects: int = 1
+    num_experiments: int
+    state: str = "WORKSPACE_STATE_UNSPECIFIED"
+    error_message: str = ""
+
+
+class ProjectAnswer(Wire):
+    project: Project
+
+
+class Projects(Wire):
+    projects: list[Project]
+    pagination: Pagination
+
+
+class WorkspaceAnswer(Wire):
+    workspace: Workspace
+
+
+class Workspaces(Wire):
+    workspaces: list[Workspace]
+    pagination: Pagination
+
 
 router = new_router(prefix="/api/v1", tags=["workspaces"])
 

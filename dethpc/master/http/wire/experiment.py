@@ -21,7 +21,8 @@ from dethpc.master.http.models import (
     time,
     time_or_none,
 )
-from dethpc.master.http.wire.garbage import CheckpointPolicy
+from dethpc.master.http.nouns.garbage import CheckpointPolicy
+from dethpc.master.http.nouns.jobs import JobSummary
 from dethpc.master.http.wire.trial import Trial
 from dethpc.state.queries import ExperimentFigures
 
@@ -123,11 +124,6 @@ def _told(fact: facts.Experiment, figures: ExperimentFigures) -> dict[str, Any]:
         "running_jobs": figures.running,
         "suspended_jobs": figures.suspended,
     }
-
-
-class JobSummary(Wire):
-    state: str
-    jobs_ahead: int
 
 
 class JobEnvironment(Wire):
