@@ -19,7 +19,7 @@ MAY = {
     "domain/trial_config.py": "the node side's typed view is made here",
     "client/custom_search.py": "what a user hands in, before anybody has checked it",
     "master/experiments/unmanaged.py": "a script's sketch, from which a configuration is made",
-    "master/http/wire/experiment.py": "JSON is made here",
+    "master/http/nouns/experiments.py": "JSON is made here",
     "pytorch/_trial_context.py": "the mapping is the user's, by get_experiment_config()",
 }
 """Files that may, and why; and the config room, which reads what users wrote."""

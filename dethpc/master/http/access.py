@@ -11,6 +11,7 @@ from typing import Annotated, Any, cast
 from fastapi import Depends, Query, Request
 from sqlalchemy import Connection
 
+from dethpc.domain.facts import Trial
 from dethpc.domain.ids import AttemptId
 from dethpc.errors import NotFound, Refused
 from dethpc.master.durable.records import Records
@@ -34,6 +35,7 @@ from dethpc.master.watching.cluster_view import ClusterView
 from dethpc.master.watching.foreign_runs import ForeignRuns
 from dethpc.master.watching.wait_reasons import WaitReasons
 from dethpc.master.watching.worker_reports import WorkerReports
+from dethpc.state import queries
 from dethpc.state.queries import Order
 from dethpc.state.store import SqlStore
 from dethpc.web.access import May
@@ -121,6 +123,13 @@ def may_see_experiment(who: Principal, experiment_id: int | None) -> None:
     """Raises: Forbidden when a run asks about an experiment that is not its own, or about what belongs to none (None)."""
     if not who.is_owner and (experiment_id is None or who.experiment_id != experiment_id):
         raise Forbidden("a run's token does not allow access to another experiment")
+
+
+def visible_trial(connection: Connection, who: Any, trial_id: int) -> Trial:
+    """Raises: NotFound, Forbidden."""
+    fact = queries.trial(connection, trial_id)
+    may_see_experiment(who, fact.experiment_id)
+    return fact
 
 
 def may_be_run(who: Principal, run_id: str) -> None:

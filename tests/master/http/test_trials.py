@@ -19,7 +19,7 @@ from dethpc.domain.states import Intent, RunState, State, TaskKind
 from dethpc.domain.usage import NodeUse
 from dethpc.engine import events
 from dethpc.errors import NotFound, Refused
-from dethpc.master.http.nouns.series import lttb
+from dethpc.master.http.nouns.metrics import lttb
 from dethpc.rundir import logline
 from dethpc.rundir.files import write_json
 from dethpc.state import queries

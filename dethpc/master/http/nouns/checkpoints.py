@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Annotated, Any
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
 
-from fastapi import Header, Query
+from fastapi import Depends, Header, Query
 from fastapi.responses import StreamingResponse
 from sqlalchemy import Connection
 
+from dethpc.domain import facts
+from dethpc.domain.facts import Experiment
+from dethpc.domain.ids import AttemptId, task_id
 from dethpc.domain.reports import ReportKind
-from dethpc.errors import NotFound, Refused
+from dethpc.domain.trial_config import TrialConfig
+from dethpc.errors import ConfigError, NotFound, NotSupportedYet, Refused
 from dethpc.master.experiments import checkpoint_archives
 from dethpc.master.experiments.claims import Claims
 from dethpc.master.http.access import (
     AnyPrincipal,
+    Limit,
+    Offset,
+    OrderBy,
     Owner,
     Reading,
     TheCheckpoints,
@@ -22,30 +32,227 @@ from dethpc.master.http.access import (
     TheStore,
     TheUnmanaged,
     may_see_experiment,
+    order,
     whole,
 )
-from dethpc.master.http.nouns.checkpoint_lists import CheckpointList
+from dethpc.master.http.models import (
+    CHECKPOINT_STATES,
+    Float,
+    MaskedConfig,
+    Pagination,
+    Plain,
+    Shallow,
+    Shown,
+    Wire,
+    names_of_states,
+    page,
+    state,
+    time,
+)
+from dethpc.master.http.nouns.metrics import Metrics, split
 from dethpc.master.http.router import new_router
-from dethpc.master.http.wire import checkpoint as wire
 from dethpc.state import queries
-from dethpc.storage import globs
+from dethpc.state.queries import CheckpointFilter, CheckpointOrigin
+from dethpc.storage import ABOUT_OTHERS, build, elsewhere, globs
+
+
+class Training(Wire):
+    """The training that wrote the checkpoint; ``validation_metrics`` are those reported at the same step."""
+
+    trial_id: int
+    experiment_id: int
+    experiment_config: MaskedConfig
+    hparams: Plain
+    training_metrics: Metrics | None = None
+    validation_metrics: Metrics
+    searcher_metric: Float | None
+
+
+class Checkpoint(Wire):
+    uuid: str
+    task_id: str
+    allocation_id: str
+    report_time: str
+    resources: dict[str, str]
+    metadata: Plain
+    state: str
+    storage_id: int | None
+    reason: str  # why it is in this state: what is damaged
+    training: Training
+    elsewhere: str  # where training code put it, if not in the experiment's checkpoint_storage
+
+    @classmethod
+    def of(cls, fact: facts.Checkpoint, origin: CheckpointOrigin, place: Place | None = None) -> Checkpoint:
+        """``place``: of this checkpoint, where ``listed`` knows it already."""
+        place = place or Place.of(fact.storage, origin.config)
+        validation = None if origin.validation is None else split(origin.validation)[0]
+        value: Any = (validation or {}).get(origin.metric)
+        return cls(
+            uuid=fact.uuid,
+            task_id=task_id(fact.experiment_id, fact.trial_id),
+            allocation_id=str(AttemptId(fact.run_id, fact.attempt)),
+            report_time=time(fact.reported_at),
+            resources={path: str(size) for path, size in fact.resources.items()},
+            metadata={"steps_completed": fact.steps_completed, **fact.metadata},
+            state=state(fact.state),
+            storage_id=place.id,
+            reason=fact.reason or ("its files are being removed" if fact.removing else ""),
+            elsewhere=place.elsewhere,
+            training=Training(
+                trial_id=fact.trial_id,
+                experiment_id=fact.experiment_id,
+                experiment_config=place.config,
+                hparams=origin.hparams,
+                validation_metrics=Metrics(avg_metrics=validation),
+                searcher_metric=value if isinstance(value, (int, float)) else None,
+            ),
+        )
+
+
+class Place(NamedTuple):
+    """Where checkpoints are, and the configuration that is told with them. ``id``: see ``storage_id``."""
+
+    id: int | None
+    elsewhere: str
+    config: Shown
+
+    @classmethod
+    def of(cls, storage: dict[str, Any], config: dict[str, Any]) -> Place:
+        """Of those that training code put into ``storage`` ({}: into the experiment's own), by the experiment's configuration."""
+        configured = TrialConfig.from_json(config).checkpoint_storage
+        told = (
+            {**config, "checkpoint_storage": _without_read_from(storage or configured)}
+            if storage or configured
+            else config
+        )
+        return cls(storage_id(storage or configured), elsewhere(storage, configured), Shown.of(told))
+
+
+def _without_read_from(section: dict[str, Any]) -> dict[str, Any]:
+    """Published clients take no field that they do not know, to read where the section says."""
+    return {name: value for name, value in section.items() if name != "read_from"}
+
+
+def listed(found: Sequence[facts.Checkpoint], origins: Mapping[str, CheckpointOrigin]) -> list[Checkpoint]:
+    """Those of a page. Most are of one experiment and lie in one place, which is worked out once."""
+    places: dict[tuple[int, str], Place] = {}
+    answer = []
+    for fact in found:
+        origin, key = origins[fact.uuid], (fact.experiment_id, json.dumps(fact.storage))
+        if key not in places:
+            places[key] = Place.of(fact.storage, origin.config)
+        answer.append(Checkpoint.of(fact, origin, places[key]))
+    return answer
+
+
+def storage_id(section: dict[str, Any]) -> int | None:
+    """A number for the place that a ``checkpoint_storage`` section describes, the same on every master; None: it describes none."""
+    if not section:
+        return None
+    try:
+        place = str(build(section))
+    except (ConfigError, NotSupportedYet):
+        where = {name: value for name, value in section.items() if name not in ABOUT_OTHERS}
+        place = json.dumps([section.get("type"), where], sort_keys=True)
+    return int.from_bytes(hashlib.sha256(place.encode()).digest()[:4], "big") >> 1
+
+
+class CheckpointAnswer(Wire):
+    checkpoint: Checkpoint
+
+
+class Checkpoints(Wire):
+    checkpoints: list[Checkpoint]
+    pagination: Pagination
+
+
+class ReportedCheckpoint(Wire):
+    """A checkpoint as a client spells it, who leaves out most of it when it is not about that."""
+
+    uuid: str = ""
+    task_id: str = ""
+    metadata: Annotated[dict[str, Any] | None, Shallow] = None
+    resources: dict[str, str | int] | None = None
+
+
+class MetadataRequest(Wire):
+    checkpoint: ReportedCheckpoint
+
+
+class ResourcesPatch(Wire):
+    resources: dict[str, str | int] | None = None
+
+
+class CheckpointPatch(Wire):
+    uuid: str
+    resources: ResourcesPatch | None = None
+
+
+class PatchRequest(Wire):
+    checkpoints: list[CheckpointPatch] = []
+
+
+class DeleteRequest(Wire):
+    checkpoint_uuids: list[str] = []
+
+
+class RemoveRequest(Wire):
+    checkpoint_uuids: list[str] = []
+    checkpoint_globs: list[str] = []
+
+
+class _Wanted:
+    """Which of the checkpoints, in which order. Without an order, the searcher's metric is sorted best first."""
+
+    def __init__(
+        self,
+        limit: Limit = 0,
+        offset: Offset = 0,
+        order_by: OrderBy = "",
+        sort_by_attr: Annotated[str, Query(alias="sortByAttr")] = "",
+        sort_by_metric: Annotated[str, Query(alias="sortByMetric")] = "",
+        states: Annotated[tuple[str, ...], Query()] = (),
+    ) -> None:
+        self._page, self._limit = page(offset, limit), limit
+        self._by_searcher = sort_by_attr == "SORT_BY_SEARCHER_METRIC"
+        self._order = order("" if self._by_searcher else sort_by_attr, order_by, "end_time")
+        self._unordered = order_by in ("", "ORDER_BY_UNSPECIFIED")
+        self._metric = sort_by_metric or None
+        self._states = frozenset(names_of_states(states, CHECKPOINT_STATES))
+
+    def of(self, connection: Connection, experiment: Experiment | None, **owner: int) -> Checkpoints:
+        """``owner``: ``experiment_id`` or ``trial_id``. ``experiment`` is the one that they belong to; None: those of all, which
+        have no metric in common."""
+        wanted = CheckpointFilter(**owner, states=self._states, metric=self._metric if experiment else None)
+        if self._by_searcher and experiment is not None:
+            wanted.metric = experiment.metric
+            if self._unordered:
+                self._order.descending = not experiment.smaller_is_better
+        found, total, begin = queries.list_checkpoints(connection, wanted, self._order, self._page)
+        origins = queries.checkpoint_origins(connection, found)
+        items = listed(found, origins)
+        return Checkpoints(checkpoints=items, pagination=Pagination.of(total, begin, self._limit, len(items)))
+
+
+CheckpointList = Annotated[_Wanted, Depends()]
+
 
 router = new_router(prefix="/api/v1/checkpoints", tags=["checkpoints"])
 archives = new_router(prefix="/checkpoints", tags=["checkpoints"])
 
 
 @router.get("")
-def list_checkpoints(wanted: CheckpointList, connection: Reading, who: Owner) -> wire.Checkpoints:
+def list_checkpoints(wanted: CheckpointList, connection: Reading, who: Owner) -> Checkpoints:
     """Ours: those of every experiment."""
     return wanted.of(connection, None)
 
 
 @router.get("/{uuid}")
-def get_checkpoint(uuid: str, connection: Reading, who: AnyPrincipal) -> wire.CheckpointAnswer:
+def get_checkpoint(uuid: str, connection: Reading, who: AnyPrincipal) -> CheckpointAnswer:
     fact = queries.checkpoint(connection, uuid)
     may_see_experiment(who, fact.experiment_id)
     origin = queries.checkpoint_origins(connection, [fact])[uuid]
-    return wire.CheckpointAnswer(checkpoint=wire.Checkpoint.of(fact, origin))
+    return CheckpointAnswer(checkpoint=Checkpoint.of(fact, origin))
 
 
 @archives.get("/{uuid}")
@@ -80,7 +287,7 @@ def archive(
 
 @router.post("")
 def report_checkpoint(
-    request: wire.ReportedCheckpoint, connection: Reading, unmanaged: TheUnmanaged, who: Owner
+    request: ReportedCheckpoint, connection: Reading, unmanaged: TheUnmanaged, who: Owner
 ) -> dict[str, Any]:
     """A script outside the cluster stored a checkpoint."""
     _, _, trial = request.task_id.rpartition(".")
@@ -109,7 +316,7 @@ def _is_nobody_elses(connection: Connection, uuid: str, trial_id: int) -> None:
 
 
 @router.patch("")
-def patch_checkpoints(request: wire.PatchRequest, checkpoints: TheCheckpoints, who: Owner) -> dict[str, Any]:
+def patch_checkpoints(request: PatchRequest, checkpoints: TheCheckpoints, who: Owner) -> dict[str, Any]:
     """Take in which files are left of checkpoints."""
     left = {
         one.uuid: {path: whole(size, "a file's size") for path, size in (one.resources.resources or {}).items()}
@@ -122,14 +329,14 @@ def patch_checkpoints(request: wire.PatchRequest, checkpoints: TheCheckpoints, w
 
 
 @router.delete("")
-def delete_checkpoints(request: wire.DeleteRequest, checkpoints: TheCheckpoints, who: Owner) -> dict[str, Any]:
+def delete_checkpoints(request: DeleteRequest, checkpoints: TheCheckpoints, who: Owner) -> dict[str, Any]:
     """Delete checkpoints with their files, unless a trial that has not ended would start from one of them."""
     checkpoints.delete(request.checkpoint_uuids)
     return {}
 
 
 @router.post("/rm")
-def remove_files(request: wire.RemoveRequest, checkpoints: TheCheckpoints, who: Owner) -> dict[str, Any]:
+def remove_files(request: RemoveRequest, checkpoints: TheCheckpoints, who: Owner) -> dict[str, Any]:
     """Delete files of checkpoints; without globs only look which there are."""
     checkpoints.remove(request.checkpoint_uuids, request.checkpoint_globs)
     return {}
@@ -137,12 +344,10 @@ def remove_files(request: wire.RemoveRequest, checkpoints: TheCheckpoints, who: 
 
 @router.post("/{uuid}/metadata")
 def set_metadata(
-    uuid: str, request: wire.MetadataRequest, store: TheStore, checkpoints: TheCheckpoints, who: Owner
-) -> wire.CheckpointAnswer:
+    uuid: str, request: MetadataRequest, store: TheStore, checkpoints: TheCheckpoints, who: Owner
+) -> CheckpointAnswer:
     """Replace the metadata; those in the checkpoint's own file stay as they were stored."""
     checkpoints.set_metadata(uuid, request.checkpoint.metadata or {})
     with store.read() as connection:
         fact = queries.checkpoint(connection, uuid)
-        return wire.CheckpointAnswer(
-            checkpoint=wire.Checkpoint.of(fact, queries.checkpoint_origins(connection, [fact])[uuid])
-        )
+        return CheckpointAnswer(checkpoint=Checkpoint.of(fact, queries.checkpoint_origins(connection, [fact])[uuid]))

@@ -4,32 +4,100 @@ from __future__ import annotations
 
 import base64
 from pathlib import PurePosixPath
+from typing import Any, Literal
 
 from dethpc.master.durable import contexts
 from dethpc.master.experiments.code_changes import changes
-from dethpc.master.http.access import Owner, Reading, TheCreator
-from dethpc.master.http.models import time
+from dethpc.master.http.access import Owner, Reading, TheCreator, TheInstallation
+from dethpc.master.http.models import Wire, time
 from dethpc.master.http.router import new_router
-from dethpc.master.http.wire import experiment as wire
 from dethpc.state import queries
 
-router = new_router(prefix="/api/v1/experiments/{experiment_id}", tags=["experiments"])
+
+class File(Wire):
+    """One member of a context directory. ``content`` is base64; ``type`` the tar type flag's code."""
+
+    path: str
+    type: int = ord("0")
+    content: str = ""
+    mtime: int = 0
+    mode: int = 0o644
+    uid: int = 0
+    gid: int = 0
 
 
-@router.get("/model_def")
-def model_definition(experiment_id: int, creator: TheCreator, connection: Reading, who: Owner) -> wire.ModelDefinition:
+class ModelDefinition(Wire):
+    b64_tgz: str
+
+
+class FileNode(Wire):
+    """A file or directory of a context directory."""
+
+    name: str
+    path: str
+    is_dir: bool
+    content_length: int
+    content_type: str = ""
+    modified_time: str
+    files: list[FileNode] = []
+
+
+class FileTree(Wire):
+    files: list[FileNode]
+
+
+class FileRequest(Wire):
+    """``length``: ours, at most so many bytes from its beginning."""
+
+    path: str = ""
+    length: int | None = None
+
+
+class FileAnswer(Wire):
+    file: str  # base64
+
+
+class CodeChange(Wire):
+    """``diff``: a unified one; empty where ``why`` says why there is none."""
+
+    path: str
+    kind: Literal["added", "removed", "changed"]
+    diff: str
+    why: str
+
+
+class CodeChanges(Wire):
+    """Ours: how the context directory of an experiment differs from that of ``against``. ``more``: changes that are not told."""
+
+    against: int
+    changes: list[CodeChange]
+    more: int
+
+
+router = new_router(prefix="/api/v1", tags=["experiments"])
+
+
+@router.get("/contexts/{digest}")
+def known_context(digest: str, installation: TheInstallation, who: Owner) -> dict[str, Any]:
+    """Ours: whether the files of a context directory are here already, so that creating needs only their digest. Else 404."""
+    contexts.known(installation.home, digest)
+    return {}
+
+
+@router.get("/experiments/{experiment_id}/model_def")
+def model_definition(experiment_id: int, creator: TheCreator, connection: Reading, who: Owner) -> ModelDefinition:
     queries.experiment(connection, experiment_id)
-    return wire.ModelDefinition(b64_tgz=base64.b64encode(creator.context(experiment_id)).decode())
+    return ModelDefinition(b64_tgz=base64.b64encode(creator.context(experiment_id)).decode())
 
 
-@router.get("/file_tree")
-def file_tree(experiment_id: int, creator: TheCreator, connection: Reading, who: Owner) -> wire.FileTree:
+@router.get("/experiments/{experiment_id}/file_tree")
+def file_tree(experiment_id: int, creator: TheCreator, connection: Reading, who: Owner) -> FileTree:
     queries.experiment(connection, experiment_id)
-    top: list[wire.FileNode] = []
-    folders: dict[str, list[wire.FileNode]] = {"": top, ".": top}
+    top: list[FileNode] = []
+    folders: dict[str, list[FileNode]] = {"": top, ".": top}
     for member in contexts.members(creator.context(experiment_id)):
         path = PurePosixPath(member.name)
-        node = wire.FileNode(
+        node = FileNode(
             name=path.name,
             path=str(path),
             is_dir=member.isdir(),
@@ -39,26 +107,22 @@ def file_tree(experiment_id: int, creator: TheCreator, connection: Reading, who:
         if member.isdir():
             folders[str(path)] = node.files
         folders.get(str(path.parent), top).append(node)
-    return wire.FileTree(files=top)
+    return FileTree(files=top)
 
 
-@router.post("/file")
-def file(
-    experiment_id: int, request: wire.FileRequest, creator: TheCreator, connection: Reading, who: Owner
-) -> wire.FileAnswer:
+@router.post("/experiments/{experiment_id}/file")
+def file(experiment_id: int, request: FileRequest, creator: TheCreator, connection: Reading, who: Owner) -> FileAnswer:
     queries.experiment(connection, experiment_id)
     most = -1 if request.length is None else max(request.length, 0)
     content = contexts.content(creator.context(experiment_id), request.path, most)
-    return wire.FileAnswer(file=base64.b64encode(content).decode())
+    return FileAnswer(file=base64.b64encode(content).decode())
 
 
-@router.get("/code_changes")
-def code_changes(
-    experiment_id: int, against: int, creator: TheCreator, connection: Reading, who: Owner
-) -> wire.CodeChanges:
+@router.get("/experiments/{experiment_id}/code_changes")
+def code_changes(experiment_id: int, against: int, creator: TheCreator, connection: Reading, who: Owner) -> CodeChanges:
     """Ours: what is different in the files of this experiment from those of the experiment ``against``."""
     for id in (experiment_id, against):
         queries.experiment(connection, id)
     found, more = changes(creator.context(against), creator.context(experiment_id))
-    told = [wire.CodeChange(path=each.path, kind=each.kind, diff=each.diff, why=each.why) for each in found]
-    return wire.CodeChanges(against=against, changes=told, more=more)
+    told = [CodeChange(path=each.path, kind=each.kind, diff=each.diff, why=each.why) for each in found]
+    return CodeChanges(against=against, changes=told, more=more)

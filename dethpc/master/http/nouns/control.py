@@ -15,9 +15,8 @@ from dethpc.errors import DethpcError, LeaseHeld, MasterError, NotFound, StoreEr
 from dethpc.master.experiments.control import Control
 from dethpc.master.http.access import Owner, TheCluster, TheControl, TheCreator, TheStore
 from dethpc.master.http.models import Wire, names_of_states
-from dethpc.master.http.nouns.experiments import launch_warnings, one
+from dethpc.master.http.nouns.experiments import Experiment, launch_warnings, one
 from dethpc.master.http.router import new_router
-from dethpc.master.http.wire.experiment import Experiment
 from dethpc.state import queries
 from dethpc.state.queries import ExperimentFilter, Order, Page
 from dethpc.state.store import SqlStore

@@ -15,9 +15,9 @@ from dethpc.master.durable import contexts
 from dethpc.master.experiments import exporting
 from dethpc.master.http.access import Owner, TheCopies, TheCreator, TheInstallation, TheStore
 from dethpc.master.http.models import Wire
-from dethpc.master.http.nouns.experiments import one
+from dethpc.master.http.nouns.contexts import File
+from dethpc.master.http.nouns.experiments import Experiment, one
 from dethpc.master.http.router import new_router
-from dethpc.master.http.wire.experiment import Experiment, File
 
 
 class LookRequest(Wire):

@@ -12,6 +12,9 @@ from fastapi.responses import StreamingResponse
 from sqlalchemy import Connection
 
 from dethpc.domain import facts
+from dethpc.domain.environment import Environment
+from dethpc.domain.states import shown_as
+from dethpc.domain.trial_config import SearcherConfig
 from dethpc.engine import events
 from dethpc.engine.changes import ExperimentChanges
 from dethpc.errors import NotFound, NotSupportedYet, Refused, SchedulerUnavailable
@@ -38,26 +41,245 @@ from dethpc.master.http.access import (
     order,
 )
 from dethpc.master.http.auth import Forbidden
-from dethpc.master.http.models import Pagination, names_of_states, page, time
+from dethpc.master.http.models import (
+    Float,
+    Given,
+    MaskedConfig,
+    MaskedText,
+    Pagination,
+    Plain,
+    Told,
+    Wire,
+    names_of_states,
+    page,
+    time,
+    time_or_none,
+)
 from dethpc.master.http.nouns import jobs
-from dethpc.master.http.nouns.checkpoint_lists import CheckpointList
+from dethpc.master.http.nouns.checkpoints import CheckpointList, Checkpoints
+from dethpc.master.http.nouns.contexts import File
+from dethpc.master.http.nouns.garbage import CheckpointPolicy
+from dethpc.master.http.nouns.jobs import JobSummary
+from dethpc.master.http.nouns.trials import Trial, Trials
 from dethpc.master.http.router import new_router
-from dethpc.master.http.wire import experiment as wire
-from dethpc.master.http.wire.checkpoint import Checkpoints
-from dethpc.master.http.wire.trial import Trial, Trials
 from dethpc.master.watching.cluster_view import ClusterView
 from dethpc.state import queries
 from dethpc.state.queries import ExperimentFigures, ExperimentFilter, Order
 from dethpc.state.store import SqlStore
 
+
+def experiment_state(experiment: facts.Experiment, running: int) -> str:
+    return f"STATE_{shown_as(experiment.state, running > 0)}"
+
+
+class Experiment(Wire):
+    id: int
+    name: str
+    description: str
+    notes: str
+    state: str
+    archived: bool
+    job_id: str
+    username: str
+    display_name: str
+    user_id: int = 1
+    resource_pool: str
+    start_time: str
+    end_time: str | None
+    duration: int
+    progress: Float
+    num_trials: int
+    trial_ids: list[int]
+    best_trial_id: int | None
+    best_trial_searcher_metric: Float | None
+    searcher_type: str
+    searcher_metric: str
+    checkpoint_count: int
+    checkpoint_size: str | None
+    model_definition_size: int | None = None
+    forked_from: int | None
+    parent_archived: bool | None = None
+    project_id: int
+    project_name: str = "Uncategorized"
+    project_owner_id: int = 1
+    workspace_id: int = 1
+    workspace_name: str = "Uncategorized"
+    unmanaged: bool
+    external_experiment_id: str | None
+    external_trial_id: str | None  # of its first trial that has one, in the answer about one experiment
+    reason: str  # ours: why it is in this state, in words
+    warning: str  # ours: what its trials report that its search can do nothing with
+    held_slots: int | None  # ours: slots that its jobs hold now, also while they stop; None: none runs
+    running_jobs: int = 0  # ours
+    suspended_jobs: int = 0  # ours: those of them that the scheduler has suspended
+    labels: list[Told]
+    config: MaskedConfig
+    original_config: MaskedText
+    hyperparameters: Plain
+
+    @classmethod
+    def of(cls, fact: facts.Experiment, figures: ExperimentFigures) -> Experiment:
+        searcher = SearcherConfig.of(fact.config)
+        return cls(
+            **_told(fact, figures),
+            labels=fact.labels,
+            config=fact.config,
+            original_config=fact.original_config,
+            hyperparameters=fact.config.get("hyperparameters") or {},
+            searcher_type=searcher.name,
+            searcher_metric=searcher.metric,
+        )
+
+
+def _told(fact: facts.Experiment, figures: ExperimentFigures) -> dict[str, Any]:
+    """What needs nothing of the configuration."""
+    return {
+        "id": fact.id,
+        "name": fact.name,
+        "description": fact.description,
+        "notes": fact.notes,
+        "state": experiment_state(fact, figures.running),
+        "archived": fact.archived,
+        "job_id": fact.queue_id,
+        "username": fact.owner,
+        "display_name": fact.owner,
+        "resource_pool": fact.pool,
+        "start_time": time(fact.created_at),
+        "end_time": time_or_none(fact.ended_at),
+        "duration": int((fact.ended_at or clock.time()) - fact.created_at),
+        "progress": fact.progress,
+        "num_trials": figures.trials,
+        "trial_ids": figures.trial_ids,
+        "best_trial_id": figures.best_trial,
+        "best_trial_searcher_metric": figures.best_metric,
+        "checkpoint_count": figures.checkpoints,
+        "checkpoint_size": None if figures.checkpoint_bytes is None else str(figures.checkpoint_bytes),
+        "forked_from": fact.parent_id,
+        "project_id": fact.project_id,
+        "unmanaged": not fact.kind.submitted,
+        "external_experiment_id": fact.external_id or None,
+        "external_trial_id": figures.external_trial_id or None,
+        "reason": fact.reason,
+        "warning": fact.warning,
+        "held_slots": figures.held_slots,
+        "running_jobs": figures.running,
+        "suspended_jobs": figures.suspended,
+    }
+
+
+class JobEnvironment(Wire):
+    """Ours: what may be told of the environment of an experiment's jobs. Values of variables are secrets."""
+
+    python: str  # the python3 that its shell found, "" when it found none
+    packages: Plain  # frameworks there, name -> version
+    source: str  # "shell", or "master" when the client sent none
+    variables: int
+    image: str = ""  # what they start from, whose python3 counts; "": without a container
+
+    @classmethod
+    def of(cls, environment: Environment | None, image: str) -> JobEnvironment | None:
+        if environment is None:
+            return None
+        return cls(
+            python=environment.python,
+            packages=environment.packages,
+            source=environment.source,
+            variables=len(environment.variables),
+            image=image,
+        )
+
+
+class ExperimentAnswer(Wire):
+    experiment: Experiment
+    config: MaskedConfig = None
+    job_summary: JobSummary | None = None
+    environment: JobEnvironment | None = None
+
+
+class Experiments(Wire):
+    experiments: list[Experiment]
+    pagination: Pagination
+
+
+class CreateRequest(Wire):
+    config: str = ""
+    model_definition: list[File] | None = None
+    context_digest: str | None = None  # ours, in place of the files: GET contexts/DIGEST found them
+    activate: bool | None = None
+    validate_only: bool | None = None
+    parent_id: int | None = None
+    project_id: int | None = None
+    template: str | None = None
+    unmanaged: bool | None = None
+    environment: str | None = None  # ours: base64 of `domain.environment`; None: the client knows of none
+
+
+class Created(Wire):
+    experiment: Experiment
+    config: MaskedConfig
+    warnings: list[str] = []
+    notes: list[str] = []  # ours: what the owner should know, in words
+    config_warnings: list[str] = []  # ours: what is older or without effect in the text of the configuration, in words
+    environment: JobEnvironment | None = None
+
+
+class ResourcesPatch(Wire):
+    max_slots: int | None = None
+    weight: float | None = None
+    priority: int | None = None
+
+
+class ExperimentPatch(Wire):
+    name: Given | None = None
+    description: Given | None = None
+    notes: Given | None = None
+    labels: list[Given] | None = None
+    resources: ResourcesPatch | None = None
+    checkpoint_storage: CheckpointPolicy | None = None
+
+
+class Labels(Wire):
+    labels: list[Told]
+
+
+class MetricIdentifier(Wire):
+    group: str
+    name: str
+
+
+class MetricNames(Wire):
+    searcher_metrics: list[str]
+    training_metrics: list[str]
+    validation_metrics: list[str]
+    metric_names: list[MetricIdentifier]
+
+
+class SearchRequest(Wire):
+    limit: int | None = None
+    offset: int | None = None
+    project_id: int | None = None
+    sort: str | None = None
+    filter: str | None = None
+
+
+class Found(Wire):
+    experiment: Experiment
+    best_trial: Trial | None = None
+
+
+class SearchAnswer(Wire):
+    experiments: list[Found]
+    pagination: Pagination
+
+
 router = new_router(prefix="/api/v1", tags=["experiments"])
 
 
-def one(connection: Connection, experiment_id: int) -> wire.Experiment:
+def one(connection: Connection, experiment_id: int) -> Experiment:
     """Raises: NotFound."""
     fact = queries.experiment(connection, experiment_id)
     figures = queries.experiment_figures(connection, [experiment_id], trial_ids=True)
-    return wire.Experiment.of(fact, figures[experiment_id])
+    return Experiment.of(fact, figures[experiment_id])
 
 
 # --- lists
@@ -86,7 +308,7 @@ def list_experiments(
     id_gte: Annotated[int | None, Query(alias="experimentIdFilter.gte")] = None,
     id_lt: Annotated[int | None, Query(alias="experimentIdFilter.lt")] = None,
     id_lte: Annotated[int | None, Query(alias="experimentIdFilter.lte")] = None,
-) -> wire.Experiments:
+) -> Experiments:
     low = [bound for bound in (id_gte, None if id_gt is None else id_gt + 1) if bound is not None]
     high = [bound for bound in (id_lte, None if id_lt is None else id_lt - 1) if bound is not None]
     if user_ids is not None:  # the owner has the id 1, and there is nobody else
@@ -108,12 +330,12 @@ def list_experiments(
     asked = page(offset, limit or 100)
     found, total, begin = queries.list_experiments(connection, wanted, order(sort_by, order_by), asked)
     figures = queries.experiment_figures(connection, [fact.id for fact in found])
-    items = [wire.Experiment.of(fact, figures[fact.id]) for fact in found]
-    return wire.Experiments(experiments=items, pagination=Pagination.of(total, begin, limit, len(items)))
+    items = [Experiment.of(fact, figures[fact.id]) for fact in found]
+    return Experiments(experiments=items, pagination=Pagination.of(total, begin, limit, len(items)))
 
 
 @router.post("/experiments-search")
-def search_experiments(request: wire.SearchRequest, connection: Reading, who: Owner) -> wire.SearchAnswer:
+def search_experiments(request: SearchRequest, connection: Reading, who: Owner) -> SearchAnswer:
     """Sorting by one column; filters come with the WebUI's table."""
     if request.filter:
         raise NotSupportedYet("filters in experiments-search are not supported yet; use GET /api/v1/experiments")
@@ -133,20 +355,17 @@ def search_experiments(request: wire.SearchRequest, connection: Reading, who: Ow
     best = queries.trials_by_id(connection, ids)
     best_figures = queries.trial_figures(connection, best)
     trials = {fact.experiment_id: Trial.of(fact, best_figures[fact.id]) for fact in best}
-    items = [
-        wire.Found(experiment=wire.Experiment.of(fact, figures[fact.id]), best_trial=trials.get(fact.id))
-        for fact in found
-    ]
-    return wire.SearchAnswer(experiments=items, pagination=Pagination.of(total, begin, limit, len(items)))
+    items = [Found(experiment=Experiment.of(fact, figures[fact.id]), best_trial=trials.get(fact.id)) for fact in found]
+    return SearchAnswer(experiments=items, pagination=Pagination.of(total, begin, limit, len(items)))
 
 
 @router.get("/experiment/labels", name="labels_in_use")
 @router.get("/experiments/labels")
 def all_labels(
     connection: Reading, who: Owner, project_id: Annotated[int | None, Query(alias="projectId")] = None
-) -> wire.Labels:
+) -> Labels:
     """Labels in use, the most popular first."""
-    return wire.Labels(labels=queries.labels(connection, project_id))
+    return Labels(labels=queries.labels(connection, project_id))
 
 
 @router.get("/experiments/metrics-stream/metric-names")
@@ -158,11 +377,11 @@ def metric_names(
 ) -> StreamingResponse:
     searcher = sorted({queries.experiment(connection, id).metric for id in ids} - {""})
     names = queries.metric_names(connection, ids)
-    answer = wire.MetricNames(
+    answer = MetricNames(
         searcher_metrics=searcher,
         training_metrics=[name for group, name in names if group == "training"],
         validation_metrics=[name for group, name in names if group == "validation"],
-        metric_names=[wire.MetricIdentifier(group=group, name=name) for group, name in names],
+        metric_names=[MetricIdentifier(group=group, name=name) for group, name in names],
     )
 
     async def stream() -> AsyncIterator[bytes]:
@@ -183,16 +402,9 @@ def launch_warnings(cluster: ClusterView, fact: facts.Experiment) -> list[str]:
     return ["LAUNCH_WARNING_CURRENT_SLOTS_EXCEEDED"] if fits is not None and fact.slots_per_trial > fits else []
 
 
-@router.get("/contexts/{digest}")
-def known_context(digest: str, installation: TheInstallation, who: Owner) -> dict[str, Any]:
-    """Ours: whether the files of a context directory are here already, so that creating needs only their digest. Else 404."""
-    contexts.known(installation.home, digest)
-    return {}
-
-
 @router.post("/experiments")
 def create_experiment(
-    request: wire.CreateRequest,
+    request: CreateRequest,
     store: TheStore,
     creator: TheCreator,
     control: TheControl,
@@ -200,7 +412,7 @@ def create_experiment(
     installation: TheInstallation,
     who: Owner,
     may_create: MayCreate,
-) -> wire.Created:
+) -> Created:
     """Create an experiment, or with ``validateOnly`` only say what its config would be. A fork that brings no files has those
     of its parent."""
     if not may_create and not request.validate_only:
@@ -208,7 +420,7 @@ def create_experiment(
     if request.unmanaged:
         fact = creator.create_unmanaged(who.owner, request.config)
         with store.read() as connection:
-            return wire.Created(experiment=one(connection, fact.id), config=fact.config)
+            return Created(experiment=one(connection, fact.id), config=fact.config)
     sent = request.model_definition or []
     if request.context_digest:
         files = contexts.known(installation.home, request.context_digest)
@@ -228,18 +440,18 @@ def create_experiment(
         environment=contexts.decoded("environment", request.environment) if request.environment else None,
     )
     fact, told = creator.create(who.owner, new)
-    answer = wire.Experiment.of(fact, ExperimentFigures())
+    answer = Experiment.of(fact, ExperimentFigures())
     if not request.validate_only:
         contexts.remember(installation.home, sent, fact.context_sha256)
         with store.read() as connection:
             answer = one(connection, fact.id)
-    return wire.Created(
+    return Created(
         experiment=answer,
         config=fact.config,
         warnings=launch_warnings(cluster, fact),
         notes=[*told.notes, *([cluster.notice] if cluster.notice else [])],
         config_warnings=told.of_config,
-        environment=wire.JobEnvironment.of(control.environment(fact), control.image(fact)),
+        environment=JobEnvironment.of(control.environment(fact), control.image(fact)),
     )
 
 
@@ -247,17 +459,15 @@ def create_experiment(
 
 
 @router.get("/experiments/{experiment_id}")
-def get_experiment(
-    experiment_id: int, control: TheControl, connection: Reading, who: AnyPrincipal
-) -> wire.ExperimentAnswer:
+def get_experiment(experiment_id: int, control: TheControl, connection: Reading, who: AnyPrincipal) -> ExperimentAnswer:
     may_see_experiment(who, experiment_id)
     fact = queries.experiment(connection, experiment_id)
     figures = queries.experiment_figures(connection, [experiment_id], trial_ids=True)[experiment_id]
-    return wire.ExperimentAnswer(
-        experiment=wire.Experiment.of(fact, figures),
+    return ExperimentAnswer(
+        experiment=Experiment.of(fact, figures),
         config=fact.config,
         job_summary=jobs.summary(control, connection, fact),
-        environment=wire.JobEnvironment.of(control.environment(fact), control.image(fact)),
+        environment=JobEnvironment.of(control.environment(fact), control.image(fact)),
     )
 
 
@@ -268,12 +478,12 @@ def _change(control: Control, experiment_id: int, changes: ExperimentChanges) ->
 @router.patch("/experiments/{experiment_id}")
 def patch(
     experiment_id: int,
-    request: wire.ExperimentPatch,
+    request: ExperimentPatch,
     store: TheStore,
     control: TheControl,
     policies: ThePolicies,
     who: Owner,
-) -> wire.ExperimentAnswer:
+) -> ExperimentAnswer:
     """Set the fields that the request holds."""
     if request.checkpoint_storage is not None:
         policies.set(experiment_id, request.checkpoint_storage.model_dump(exclude_none=True))
@@ -294,23 +504,23 @@ def patch(
     if given:
         _change(control, experiment_id, ExperimentChanges(**given))
     with store.read() as connection:
-        return wire.ExperimentAnswer(experiment=one(connection, experiment_id))
+        return ExperimentAnswer(experiment=one(connection, experiment_id))
 
 
 @router.put("/experiments/{experiment_id}/labels/{label:path}")
-def add_label(experiment_id: int, label: str, store: TheStore, control: TheControl, who: Owner) -> wire.Labels:
+def add_label(experiment_id: int, label: str, store: TheStore, control: TheControl, who: Owner) -> Labels:
     return _set_labels(store, control, experiment_id, lambda labels: labels if label in labels else [*labels, label])
 
 
 @router.delete("/experiments/{experiment_id}/labels/{label:path}")
-def remove_label(experiment_id: int, label: str, store: TheStore, control: TheControl, who: Owner) -> wire.Labels:
+def remove_label(experiment_id: int, label: str, store: TheStore, control: TheControl, who: Owner) -> Labels:
     return _set_labels(store, control, experiment_id, lambda labels: [known for known in labels if known != label])
 
 
-def _set_labels(store: SqlStore, control: Control, experiment_id: int, change: Any) -> wire.Labels:
+def _set_labels(store: SqlStore, control: Control, experiment_id: int, change: Any) -> Labels:
     with store.read() as connection:
         labels = queries.experiment(connection, experiment_id).labels
-    return wire.Labels(labels=labels if change(labels) == labels else control.set_labels(experiment_id, change))
+    return Labels(labels=labels if change(labels) == labels else control.set_labels(experiment_id, change))
 
 
 # --- what belongs to it
@@ -341,35 +551,3 @@ def trials(
 def checkpoints(experiment_id: int, connection: Reading, who: AnyPrincipal, wanted: CheckpointList) -> Checkpoints:
     may_see_experiment(who, experiment_id)
     return wanted.of(connection, queries.experiment(connection, experiment_id), experiment_id=experiment_id)
-
-
-@router.get("/experiments/{experiment_id}/validation-history")
-def validation_history(experiment_id: int, connection: Reading, who: AnyPrincipal) -> wire.ValidationHistory:
-    """Each validation that was the best of the experiment until then."""
-    may_see_experiment(who, experiment_id)
-    history = queries.validation_history(connection, experiment_id)
-    return wire.ValidationHistory(
-        validation_history=[
-            wire.Validation(trial_id=trial, end_time=time(at), searcher_metric=value) for trial, at, value in history
-        ]
-    )
-
-
-@router.get("/experiments/{experiment_id}/searcher/best_searcher_validation_metric")
-def best_metric(experiment_id: int, connection: Reading, who: AnyPrincipal) -> wire.BestMetric:
-    may_see_experiment(who, experiment_id)
-    queries.experiment(connection, experiment_id)
-    best = queries.best_trials(connection, [experiment_id]).get(experiment_id)
-    if best is None:
-        raise NotFound(f"no trial of experiment {experiment_id} has reported the searcher's metric yet")
-    return wire.BestMetric(metric=best[1])
-
-
-@router.get("/experiments/{experiment_id}/searcher/progress")
-def searcher_progress(experiment_id: int, connection: Reading, who: AnyPrincipal) -> wire.SearcherProgress:
-    """Ours: how far the search is."""
-    may_see_experiment(who, experiment_id)
-    fact = queries.experiment(connection, experiment_id)
-    states = queries.states_of_trials(connection, experiment_id)
-    by_state = {f"STATE_{name}": count for name, count in states.items()}
-    return wire.SearcherProgress(progress=fact.progress, trials=sum(states.values()), trials_by_state=by_state)

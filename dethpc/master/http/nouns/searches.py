@@ -19,7 +19,7 @@ from dethpc.domain import facts
 from dethpc.domain.facts import Experiment
 from dethpc.domain.states import State
 from dethpc.engine import events
-from dethpc.errors import Refused
+from dethpc.errors import NotFound, Refused
 from dethpc.master.http.access import (
     AnyPrincipal,
     Offset,
@@ -30,12 +30,34 @@ from dethpc.master.http.access import (
     TheStore,
     may_see_experiment,
 )
-from dethpc.master.http.models import Float, Pagination, Plain, Shallow, Wire, page, state, time_or_none
+from dethpc.master.http.models import Float, Pagination, Plain, Shallow, Wire, page, state, time, time_or_none
+from dethpc.master.http.nouns.trials import trial_state
 from dethpc.master.http.router import new_router
-from dethpc.master.http.wire.trial import trial_state
 from dethpc.searcher.custom import CustomSearch
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
+
+
+class Validation(Wire):
+    trial_id: int
+    end_time: str
+    searcher_metric: Float
+
+
+class ValidationHistory(Wire):
+    validation_history: list[Validation]
+
+
+class BestMetric(Wire):
+    metric: Float | None
+
+
+class SearcherProgress(Wire):
+    """Ours: how far the search is."""
+
+    progress: Float
+    trials: int
+    trials_by_state: dict[str, int]
 
 
 class RungTrial(Wire):
@@ -247,7 +269,7 @@ class Preview(Wire):
     summary: SearchSummary
 
 
-router = new_router(prefix="/api/v1/experiments", tags=["experiments"])
+router = new_router(prefix="/api/v1", tags=["experiments"])
 
 LONGEST = 60.0
 """Seconds that a client may wait for events: proxies cut connections that are silent for longer."""
@@ -262,7 +284,7 @@ MOST = 1000
 """Trials of an answer to whom says no number."""
 
 
-@router.get("/{experiment_id}/search/points")
+@router.get("/experiments/{experiment_id}/search/points")
 def points(
     experiment_id: int,
     connection: Reading,
@@ -277,7 +299,7 @@ def points(
     return SearchPoints(metric=experiment.metric, trials=list(ids), hparams=list(hparams), values=list(values))
 
 
-@router.get("/{experiment_id}/search")
+@router.get("/experiments/{experiment_id}/search")
 def search(
     experiment_id: int,
     connection: Reading,
@@ -349,8 +371,8 @@ class _Inbox:
         return waiting
 
 
-@router.get("/{experiment_id}/searcher_events", name="searcher_events_as_named_by_determined")
-@router.get("/{experiment_id}/searcher/events")
+@router.get("/experiments/{experiment_id}/searcher_events", name="searcher_events_as_named_by_determined")
+@router.get("/experiments/{experiment_id}/searcher/events")
 async def searcher_events(
     experiment_id: int,
     store: TheStore,
@@ -370,8 +392,8 @@ async def _until(look: Callable[[], list[dict[str, Any]]], timeout: float) -> li
     return found
 
 
-@router.post("/{experiment_id}/searcher_operations", name="searcher_operations_as_named_by_determined")
-@router.post("/{experiment_id}/searcher/operations")
+@router.post("/experiments/{experiment_id}/searcher_operations", name="searcher_operations_as_named_by_determined")
+@router.post("/experiments/{experiment_id}/searcher/operations")
 def searcher_operations(experiment_id: int, request: Operations, control: TheControl, who: Owner) -> dict[str, Any]:
     """What the search method wants in answer to an event, and to all before it. An answer that is repeated changes nothing."""
     try:
@@ -382,10 +404,7 @@ def searcher_operations(experiment_id: int, request: Operations, control: TheCon
     return {}
 
 
-preview_routes = new_router(prefix="/api/v1", tags=["experiments"])
-
-
-@preview_routes.post("/preview-hp-search")
+@router.post("/preview-hp-search")
 def preview_search(request: PreviewRequest, who: Owner) -> Preview:
     """How many trials of the given experiment configuration train for which length, the shortest first."""
     from dethpc.simulator.preview import preview  # a master that is not asked for it holds no simulator in memory
@@ -401,3 +420,35 @@ def preview_search(request: PreviewRequest, who: Owner) -> Preview:
         for length, count in sorted(preview(config.searcher, config.space, seed).items())
     ]
     return Preview(summary=SearchSummary(config=config.searcher.model_dump(mode="json"), trials=trials))
+
+
+@router.get("/experiments/{experiment_id}/validation-history")
+def validation_history(experiment_id: int, connection: Reading, who: AnyPrincipal) -> ValidationHistory:
+    """Each validation that was the best of the experiment until then."""
+    may_see_experiment(who, experiment_id)
+    history = queries.validation_history(connection, experiment_id)
+    return ValidationHistory(
+        validation_history=[
+            Validation(trial_id=trial, end_time=time(at), searcher_metric=value) for trial, at, value in history
+        ]
+    )
+
+
+@router.get("/experiments/{experiment_id}/searcher/best_searcher_validation_metric")
+def best_metric(experiment_id: int, connection: Reading, who: AnyPrincipal) -> BestMetric:
+    may_see_experiment(who, experiment_id)
+    queries.experiment(connection, experiment_id)
+    best = queries.best_trials(connection, [experiment_id]).get(experiment_id)
+    if best is None:
+        raise NotFound(f"no trial of experiment {experiment_id} has reported the searcher's metric yet")
+    return BestMetric(metric=best[1])
+
+
+@router.get("/experiments/{experiment_id}/searcher/progress")
+def searcher_progress(experiment_id: int, connection: Reading, who: AnyPrincipal) -> SearcherProgress:
+    """Ours: how far the search is."""
+    may_see_experiment(who, experiment_id)
+    fact = queries.experiment(connection, experiment_id)
+    states = queries.states_of_trials(connection, experiment_id)
+    by_state = {f"STATE_{name}": count for name, count in states.items()}
+    return SearcherProgress(progress=fact.progress, trials=sum(states.values()), trials_by_state=by_state)

@@ -21,11 +21,11 @@ from dethpc.master.http.access import (
     attempt_id,
     may_be_run,
     may_see_experiment,
+    visible_trial,
 )
 from dethpc.master.http.auth import Principal
 from dethpc.master.http.models import Wire, time, time_or_none
 from dethpc.master.http.nouns.logs import Filtered, fields, stream
-from dethpc.master.http.nouns.trials import visible
 from dethpc.master.http.preemptions import Preemptions
 from dethpc.master.http.router import new_router
 from dethpc.state import queries
@@ -174,7 +174,7 @@ def _trial(connection: Connection, who: Principal, task_id: str) -> facts.Trial:
     trial_id = _task(connection, who, task_id).trial_id
     if trial_id is None:
         raise NotFound(f"task {task_id} has no trial")
-    return visible(connection, who, trial_id)
+    return visible_trial(connection, who, trial_id)
 
 
 @router.get("")

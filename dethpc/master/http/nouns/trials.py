@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time as clock
-from collections.abc import AsyncIterator, Iterator
+from dataclasses import asdict
 from itertools import groupby
 from operator import attrgetter
 from typing import Annotated, Any
@@ -15,11 +15,12 @@ from sqlalchemy import Connection
 
 from dethpc.domain import facts
 from dethpc.domain.ids import task_id
-from dethpc.domain.states import RunState
+from dethpc.domain.log_policies import Noted
+from dethpc.domain.states import RunState, shown_as
 from dethpc.engine import events
 from dethpc.errors import NotFound, NotSupportedYet
 from dethpc.insight import usage
-from dethpc.master.http import streams
+from dethpc.insight.usage import Usage
 from dethpc.master.http.access import (
     AnyPrincipal,
     Limit,
@@ -31,48 +32,214 @@ from dethpc.master.http.access import (
     TheControl,
     TheInstallation,
     TheStore,
-    may_see_experiment,
+    visible_trial,
 )
-from dethpc.master.http.models import Pagination, page
-from dethpc.master.http.nouns.checkpoint_lists import CheckpointList
+from dethpc.master.http.models import Float, Pagination, Plain, Wire, page, state, time, time_or_none
+from dethpc.master.http.nouns.checkpoints import CheckpointList, Checkpoints
 from dethpc.master.http.nouns.logs import Filtered, fields, stream
-from dethpc.master.http.nouns.series import drawn
+from dethpc.master.http.nouns.metrics import MetricsWorkload, Series, drawn
 from dethpc.master.http.router import new_router
-from dethpc.master.http.wire.checkpoint import Checkpoints
-from dethpc.master.http.wire.trial import (
-    CheckpointWorkload,
-    ComparedTrial,
-    Comparison,
-    MetricsReport,
-    MetricsReports,
-    MetricsWorkload,
-    RunOfJob,
-    RunsOfJob,
-    Trial,
-    TrialAnswer,
-    TrialRun,
-    Workload,
-    Workloads,
-    trial_state,
-)
 from dethpc.master.installation import Installation
 from dethpc.state import queries
-from dethpc.state.store import SqlStore
+from dethpc.state.queries import TrialFigures
+
+
+def trial_state(trial: facts.Trial, running: bool) -> str:
+    return f"STATE_{shown_as(trial.state, running)}"
+
+
+class CheckpointWorkload(Wire):
+    uuid: str
+    end_time: str
+    state: str
+    resources: dict[str, str]
+    total_batches: int
+    metadata: Plain
+
+    @classmethod
+    def of(cls, fact: facts.Checkpoint) -> CheckpointWorkload:
+        return cls(
+            uuid=fact.uuid,
+            end_time=time(fact.reported_at),
+            state=state(fact.state),
+            resources={path: str(size) for path, size in fact.resources.items()},
+            total_batches=fact.steps_completed,
+            metadata=fact.metadata,
+        )
+
+
+class Trial(Wire):
+    id: int
+    experiment_id: int
+    hparams: Plain
+    state: str
+    runner_state: str
+    metadata: Plain
+    restarts: int
+    start_time: str
+    end_time: str | None
+    wall_clock_time: Float
+    total_batches_processed: int
+    best_validation: MetricsWorkload | None
+    latest_validation: MetricsWorkload | None
+    best_checkpoint: CheckpointWorkload | None
+    log_policy_matched: str | None
+    searcher_metric_value: Float | None
+    summary_metrics: Plain
+    checkpoint_count: int
+    total_checkpoint_size: str
+    task_id: str
+    task_ids: list[str]
+    warm_start_checkpoint_uuid: str | None
+    external_trial_id: str | None  # ours: as its script calls it
+    progress: Float  # ours
+    reason: str  # ours: why it is in this state, in words
+    warning: str  # ours: why its search can do nothing with what it reports
+    image: str | None  # ours: digest of the image that its containers start from
+    held_slots: int | None  # ours: slots that its job holds now, also while it stops; None: none runs
+    suspended: bool = False  # ours: the scheduler has suspended its job
+
+    @classmethod
+    def of(cls, fact: facts.Trial, figures: TrialFigures) -> Trial:
+        begin = fact.started_at or fact.created_at
+        task = task_id(fact.experiment_id, fact.id)
+        return cls(
+            id=fact.id,
+            experiment_id=fact.experiment_id,
+            hparams=fact.hparams,
+            state=trial_state(fact, figures.held_slots is not None),
+            runner_state=fact.status or "UNSPECIFIED",
+            metadata=fact.metadata or None,
+            restarts=fact.restarts,
+            start_time=time(begin),
+            end_time=time_or_none(fact.ended_at),
+            wall_clock_time=max((fact.ended_at or clock.time()) - begin, 0.0) if fact.started_at else 0.0,
+            total_batches_processed=fact.steps_completed,
+            best_validation=MetricsWorkload.of(figures.best) if figures.best else None,
+            latest_validation=MetricsWorkload.of(figures.latest) if figures.latest else None,
+            best_checkpoint=CheckpointWorkload.of(figures.best_checkpoint) if figures.best_checkpoint else None,
+            log_policy_matched=Noted.of(fact.search).name or None,
+            searcher_metric_value=fact.best_validation,
+            summary_metrics=figures.summary,
+            checkpoint_count=figures.checkpoints,
+            total_checkpoint_size=str(figures.checkpoint_bytes),
+            task_id=task,
+            task_ids=[task],
+            warm_start_checkpoint_uuid=fact.source_checkpoint,
+            external_trial_id=fact.external_id or None,
+            progress=fact.progress,
+            reason=fact.reason,
+            warning=fact.warning,
+            image=fact.image or None,
+            held_slots=figures.held_slots,
+            suspended=figures.suspended,
+        )
+
+
+class RunUsage(Wire):
+    """Ours: what the run's last attempt used of what it was given, as ``insight.usage`` has it."""
+
+    seconds: Float
+    cpu_seconds: Float
+    cpus: int | None
+    cpu: Float | None
+    memory_bytes: int
+    memory_given_bytes: int | None
+    memory: Float | None
+    gpus: int
+    gpu: Float | None
+    gpu_memory: Float | None
+    advice: list[str]
+
+
+class TrialRun(Wire):
+    """Ours: one submission of the trial, one job of the scheduler. ``directory`` is where its script, logs and reports are."""
+
+    id: str
+    job_id: str | None
+    state: str
+    nodes: list[str]
+    slots: int
+    resource_pool: str
+    start_time: str | None
+    end_time: str | None
+    reason: str
+    directory: str
+    usage: RunUsage | None  # None: nobody has measured it yet, or the files are gone
+
+    @classmethod
+    def of(cls, fact: facts.Run, directory: str, usage: Usage | None) -> TrialRun:
+        return cls(
+            id=fact.id,
+            job_id=fact.scheduler_job_id,
+            state=(fact.end or fact.state).value,
+            nodes=fact.nodes,
+            slots=fact.slots,
+            resource_pool=fact.pool,
+            start_time=time_or_none(fact.started_at),
+            end_time=time_or_none(fact.ended_at),
+            reason=fact.reason,
+            directory=directory,
+            usage=None if usage is None else RunUsage(**asdict(usage)),
+        )
+
+
+class RunOfJob(Wire):
+    """Ours: what a job of the scheduler executed. ``task_kind``: as ``TaskKind``. Without a trial there is no
+    ``experiment_name``, and an ``experiment_id`` where the task deletes that experiment."""
+
+    run: TrialRun
+    task_kind: str
+    task_name: str
+    trial_id: int | None
+    trial_state: str
+    trial_reason: str
+    experiment_id: int | None
+    experiment_name: str
+
+
+class RunsOfJob(Wire):
+    job_id: str
+    runs: list[RunOfJob]  # oldest first
+
+
+class TrialAnswer(Wire):
+    trial: Trial
+    runs: list[TrialRun]  # ours: the last ones, oldest first
+    previous_trial_id: int | None  # ours: the trial of its experiment that was created before it
+    next_trial_id: int | None  # ours
+
+
+class Trials(Wire):
+    trials: list[Trial]
+    pagination: Pagination
+
+
+class Workload(Wire):
+    """Exactly one of the three."""
+
+    training: MetricsWorkload | None = None
+    validation: MetricsWorkload | None = None
+    checkpoint: CheckpointWorkload | None = None
+
+
+class Workloads(Wire):
+    workloads: list[Workload]
+    pagination: Pagination
+
+
+class ComparedTrial(Wire):
+    trial: Trial
+    metrics: list[Series]
+
+
+class Comparison(Wire):
+    trials: list[ComparedTrial]
+
 
 router = new_router(prefix="/api/v1", tags=["trials"])
 
-_REPORTS = 500  # in one message of a stream
 _RUNS = 20  # of a trial, in its own answer
-
-
-def visible(connection: Connection, who: Any, trial_id: int) -> facts.Trial:
-    """Raises: NotFound, Forbidden."""
-    fact = queries.trial(connection, trial_id)
-    may_see_experiment(who, fact.experiment_id)
-    return fact
-
-
-# --- metrics: before the routes of one trial, whose paths would match these too
 
 
 @router.get("/trials/time-series")
@@ -109,57 +276,12 @@ def time_series(
     return Comparison(trials=answer)
 
 
-def _reports(store: SqlStore, who: Any, trial_ids: list[int], group: str | None) -> StreamingResponse:
-    with store.read() as connection:
-        for trial_id in trial_ids:
-            visible(connection, who, trial_id)
-
-    def batches() -> Iterator[MetricsReports]:
-        for trial_id in trial_ids:
-            after = 0
-            while True:
-                # A short read for each message: a slow client must not hold an old state of the database open.
-                with store.read() as connection:
-                    found = queries.metrics_after(connection, trial_id, group, after, _REPORTS)
-                if found:
-                    after = found[-1][0]
-                    yield MetricsReports(metrics=[MetricsReport.of(id, fact) for id, fact in found])
-                if len(found) < _REPORTS:
-                    break
-
-    async def lines() -> AsyncIterator[bytes]:
-        async for chunk in streams.in_thread(batches(), 1):
-            for batch in chunk:
-                yield streams.line(batch)
-
-    return streams.ndjson(lines())
-
-
-TrialIds = Annotated[list[int], Query(alias="trialIds")]
-
-
-@router.get("/trials/metrics/trial_metrics")
-def metrics(store: TheStore, who: AnyPrincipal, trial_ids: TrialIds, group: str = "") -> StreamingResponse:
-    """Reports of a group, or of every group, in order."""
-    return _reports(store, who, trial_ids, group or None)
-
-
-@router.get("/trials/metrics/training_metrics")
-def training_metrics(store: TheStore, who: AnyPrincipal, trial_ids: TrialIds) -> StreamingResponse:
-    return _reports(store, who, trial_ids, "training")
-
-
-@router.get("/trials/metrics/validation_metrics")
-def validation_metrics(store: TheStore, who: AnyPrincipal, trial_ids: TrialIds) -> StreamingResponse:
-    return _reports(store, who, trial_ids, "validation")
-
-
 # --- one trial
 
 
 @router.get("/trials/{trial_id}")
 def get_trial(trial_id: int, connection: Reading, installation: TheInstallation, who: AnyPrincipal) -> TrialAnswer:
-    fact = visible(connection, who, trial_id)
+    fact = visible_trial(connection, who, trial_id)
     runs = queries.runs_of_trial(connection, trial_id)[-_RUNS:]
     before, after = queries.neighbours_of_trial(connection, fact)
     return TrialAnswer(
@@ -216,7 +338,7 @@ def kill_trial(trial_id: int, control: TheControl, who: Owner) -> dict[str, Any]
 
 @router.get("/trials/{trial_id}/checkpoints")
 def checkpoints(trial_id: int, connection: Reading, who: AnyPrincipal, wanted: CheckpointList) -> Checkpoints:
-    fact = visible(connection, who, trial_id)
+    fact = visible_trial(connection, who, trial_id)
     return wanted.of(connection, queries.experiment(connection, fact.experiment_id), trial_id=trial_id)
 
 
@@ -238,7 +360,7 @@ def workloads(
     """Reports of training and validation, and checkpoints, by steps."""
     if sort_key not in ("", "batches"):
         raise NotSupportedYet(f"workloads sorted by {sort_key!r} are not supported yet; sort by batches")
-    visible(connection, who, trial_id)
+    visible_trial(connection, who, trial_id)
     groups = ["training", "validation"] if not group else [group]
     if metric_type in ("METRIC_TYPE_TRAINING", "METRIC_TYPE_VALIDATION"):
         groups = [metric_type.removeprefix("METRIC_TYPE_").lower()]
@@ -279,7 +401,7 @@ def trial_logs(
     asked: Filtered,
 ) -> StreamingResponse:
     """Lines of all attempts in order; with ``follow`` until the trial ends."""
-    fact = visible(connection, who, trial_id)
+    fact = visible_trial(connection, who, trial_id)
     return stream(installation, store, trial_id, task_id(fact.experiment_id, trial_id), asked)
 
 
@@ -292,5 +414,5 @@ def trial_log_fields(
     who: AnyPrincipal,
     follow: bool = False,
 ) -> StreamingResponse:
-    visible(connection, who, trial_id)
+    visible_trial(connection, who, trial_id)
     return fields(installation, store, trial_id, follow=follow)

@@ -37,11 +37,10 @@ from dethpc.master.http.access import (
 )
 from dethpc.master.http.auth import Forbidden, Principal
 from dethpc.master.http.models import Plain, Shallow, Wire
-from dethpc.master.http.nouns.experiments import one
+from dethpc.master.http.nouns.checkpoints import storage_id
+from dethpc.master.http.nouns.experiments import CreateRequest, ExperimentAnswer, one
+from dethpc.master.http.nouns.trials import Trial
 from dethpc.master.http.router import new_router
-from dethpc.master.http.wire.checkpoint import storage_id
-from dethpc.master.http.wire.experiment import CreateRequest, ExperimentAnswer
-from dethpc.master.http.wire.trial import Trial
 from dethpc.master.watching.worker_reports import WorkerReports
 from dethpc.state import queries
 from dethpc.state.store import SqlStore

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dethpc.master.http.nouns.series import _chosen, _chosen_one_by_one, drawn
+from dethpc.master.http.nouns.metrics import _chosen, _chosen_one_by_one, drawn
 from dethpc.state.queries import Reported
 
 VALUES = st.floats(allow_nan=True) | st.integers() | st.booleans() | st.none() | st.just("NaN")
