@@ -8,14 +8,13 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Dialect, Select, Table, and_, bindparam, delete, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, Table, and_, bindparam, delete, or_, select
 
 from dethpc.domain import facts
 from dethpc.domain.facts import Attempt, Checkpoint, Metric, Row, Run, SearchNote, Trial
 from dethpc.domain.states import AttemptState, RunState
 from dethpc.errors import StoreError
 from dethpc.state import dialects, histories, spent, stored, summaries, tables
-from dethpc.state.prepared import Insertion
 from dethpc.state.summaries import Recent, Spent, SpentSum, StoredSum, Summary
 
 Fact = TypeVar("Fact")
@@ -24,6 +23,9 @@ FACTS: tuple[type[Any], ...] = (*facts.KEYS, Summary)
 
 _AT_ONCE = 500
 """Values in one IN list: older SQLite takes 999 parameters."""
+
+_BATCH = 8192
+"""Rows that are in memory as parameters at once: an imported experiment may have a million."""
 
 
 _NAMES: dict[type[Any], tuple[str, ...]] = {fact: tuple(field.name for field in fields(fact)) for fact in tables.KEYS}
@@ -101,7 +103,7 @@ def upsert(connection: Connection, fact: type[Any], rows: Iterable[Any]) -> None
     key = attrgetter(*(column.name for column in table(fact).primary_key))
     last = {key(row): row for row in rows}
     if last:
-        _insertion(_upsert, fact, connection.dialect).run(connection, last.values())
+        _execute(connection, _upsert, fact, list(last.values()))
 
 
 def drop(connection: Connection, kind: type[Any], key: Sequence[Any]) -> None:
@@ -112,7 +114,7 @@ def drop(connection: Connection, kind: type[Any], key: Sequence[Any]) -> None:
 
 def _add(connection: Connection, fact: type[Any], rows: Sequence[Any]) -> int:
     """Insert rows whose key is new; returns how many were."""
-    return _insertion(_add_new, fact, connection.dialect).run(connection, rows) if rows else 0
+    return _execute(connection, _add_new, fact, rows)
 
 
 def _add_metrics(connection: Connection, metrics: Sequence[Metric], recent: Recent) -> None:
@@ -241,6 +243,27 @@ def _chunks(values: Iterable[Any]) -> Iterator[list[Any]]:
         yield ordered[start : start + _AT_ONCE]
 
 
+_statements: dict[tuple[Any, type[Any], str], Any] = {}
+"""Making a statement takes longer than executing it; SQLAlchemy keeps what it compiles each to."""
+
+
+def _execute(
+    connection: Connection, make: Callable[[type[Any], str], Any], fact: type[Any], rows: Sequence[Any]
+) -> int:
+    """Execute the INSERT of ``make`` for all rows; returns how many rows the database wrote."""
+    key = (make, fact, connection.dialect.name)
+    statement = _statements.get(key)
+    if statement is None:
+        statement = _statements[key] = make(fact, connection.dialect.name)
+    counted = connection.execution_options(preserve_rowcount=True)
+    columns, written = names(fact), 0
+    values = attrgetter(*columns)
+    for start in range(0, len(rows), _BATCH):
+        batch = [dict(zip(columns, values(row))) for row in rows[start : start + _BATCH]]
+        written += counted.execute(statement, batch).rowcount
+    return written
+
+
 def _add_new(fact: type[Any], dialect: str) -> Any:
     return dialects.insert(table(fact), dialect).on_conflict_do_nothing()
 
@@ -249,14 +272,3 @@ def _upsert(fact: type[Any], dialect: str) -> Any:
     insert, key = dialects.insert(table(fact), dialect), table(fact).primary_key
     changes = {name: insert.excluded[name] for name in names(fact) if name not in key.columns}
     return insert.on_conflict_do_update(index_elements=list(key.columns), set_=changes)
-
-
-_insertions: dict[tuple[Any, type[Any], str], Insertion] = {}  # making one takes longer than running it
-
-
-def _insertion(write: Callable[[type[Any], str], Any], fact: type[Any], dialect: Dialect) -> Insertion:
-    made = _insertions.get((write, fact, dialect.name))
-    if made is None:
-        made = Insertion(write(fact, dialect.name), table(fact), names(fact), dialect)
-        _insertions[write, fact, dialect.name] = made
-    return made
