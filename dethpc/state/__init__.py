@@ -2,6 +2,6 @@
 
 from dethpc.state.beside import beside
 from dethpc.state.store import SqlStore, absent, open_store, reading
-from dethpc.state.summaries import Summary
+from dethpc.state.tables import Summary
 
 __all__ = ["SqlStore", "Summary", "absent", "beside", "open_store", "reading"]

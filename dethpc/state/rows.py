@@ -14,8 +14,9 @@ from dethpc.domain import facts
 from dethpc.domain.facts import Attempt, Checkpoint, Metric, Row, Run, SearchNote, Trial
 from dethpc.domain.states import AttemptState, RunState
 from dethpc.errors import StoreError
-from dethpc.state import dialects, histories, spent, stored, summaries, tables
-from dethpc.state.summaries import Recent, Spent, SpentSum, StoredSum, Summary
+from dethpc.state import dialects, sums, tables
+from dethpc.state.sums import Recent
+from dethpc.state.tables import Spent, SpentSum, StoredSum, Summary
 
 Fact = TypeVar("Fact")
 
@@ -79,9 +80,9 @@ def write(connection: Connection, rows: Iterable[Row], recent: Recent | None = N
     over = {run.id for run in by_fact.get(Run, ()) if run.state is RunState.ENDED}
     over |= {attempt.run_id for attempt in by_fact.get(Attempt, ()) if attempt.state is AttemptState.ENDED}
     for some in _chunks(over):
-        ended, sums = spent.follow(connection, some)
-        upsert(connection, Spent, ended)
-        upsert(connection, SpentSum, sums)
+        spent, spent_sums = sums.follow_runs(connection, some)
+        upsert(connection, Spent, spent)
+        upsert(connection, SpentSum, spent_sums)
     recent = Recent() if recent is None else recent
     _add(connection, SearchNote, by_fact.get(SearchNote, ()))
     _void(connection, by_fact.get(Attempt, ()), recent)
@@ -95,7 +96,7 @@ def write(connection: Connection, rows: Iterable[Row], recent: Recent | None = N
 def _follow_checkpoints(connection: Connection, checkpoints: Iterable[Checkpoint]) -> None:
     last = {each.uuid: each for each in checkpoints}
     for some in _chunks(last):
-        upsert(connection, StoredSum, stored.follow(connection, [last[uuid] for uuid in some]))
+        upsert(connection, StoredSum, sums.follow_checkpoints(connection, [last[uuid] for uuid in some]))
 
 
 def upsert(connection: Connection, fact: type[Any], rows: Iterable[Any]) -> None:
@@ -132,7 +133,7 @@ def _add_metrics(connection: Connection, metrics: Sequence[Metric], recent: Rece
         _fold(connection, by_trial, recent)
     else:  # some were there already, and databases in use do not say which
         _summarise_anew(connection, by_trial, recent)
-    histories.follow(connection, counting)
+    sums.follow_validations(connection, counting)
 
 
 def _fold(connection: Connection, by_trial: Mapping[int, Sequence[Metric]], recent: Recent) -> None:
@@ -146,13 +147,13 @@ def _fold(connection: Connection, by_trial: Mapping[int, Sequence[Metric]], rece
     for trial, metrics in by_trial.items():
         before = len(known[trial])
         try:
-            changed += summaries.fold(known[trial], metrics)
+            changed += sums.fold(known[trial], metrics)
         except TypeError as error:
             raise StoreError(str(error)) from error
         added = islice(known[trial], before, None)  # a mapping keeps its order
         new.update((metrics[0].experiment_id, group, name) for _, group, name in added)
     upsert(connection, Summary, changed)
-    histories.name(connection, new)
+    sums.add_metric_names(connection, new)
     for trial, kept in known.items():
         recent.keep(trial, kept)
 
@@ -184,7 +185,7 @@ def _void(connection: Connection, attempts: Iterable[Attempt], recent: Recent) -
             connection.execute(delete(table(Metric)).where(*beyond))
     _summarise_anew(connection, trials, recent)
     for (run_id, number), experiments in voided.items():
-        histories.mend(connection, run_id, number, experiments)
+        sums.mend_history(connection, run_id, number, experiments)
 
 
 def _counts(connection: Connection, metric: Metric, void_after: int | None) -> bool:

@@ -1,4 +1,4 @@
-"""The tables, made from the dataclasses of the domain: a column for each field, of the type that its annotation names.
+"""The tables, made from the dataclasses of the domain and of the sums below: a column for each field, typed by its annotation.
 
 The meaning of each field is written there. There are no foreign keys: the one writer keeps rows consistent, and rows of one
 transaction can be written in any order.
@@ -7,7 +7,7 @@ transaction can be written in any order.
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, get_args, get_type_hints
 
@@ -29,7 +29,6 @@ from dethpc.domain.facts import (
     Trial,
 )
 from dethpc.state.columns import Choice, Flag, Json, Number, Whole, Words
-from dethpc.state.summaries import Best, MetricName, Spent, SpentSum, StoredSum, Summary
 
 REVISION = "tenth"
 """The newest migration: the schema that this module describes."""
@@ -47,6 +46,97 @@ class Table(SQLModel):
     """Base of the tables, with a schema of its own so that a program that also uses SQLModel is not mixed up with it."""
 
     metadata = metadata
+
+
+@dataclass(slots=True)
+class Summary:
+    """All values of one metric of a trial.
+
+    ``type`` is number, string, boolean, array, object or null; "string" also when reports differ in type. ``sum``, ``min``
+    and ``max`` are for numbers alone; ``min`` and ``max`` leave NaN out. ``last`` is the value with the most steps, the later
+    report among equals.
+    """
+
+    trial_id: int
+    group: str
+    name: str
+    type: str
+    count: int
+    sum: float | None
+    min: float | None
+    max: float | None
+    last: Any
+    last_steps: int
+
+    @property
+    def key(self) -> tuple[int, str, str]:
+        """Trial id, group, name of the metric."""
+        return (self.trial_id, self.group, self.name)
+
+    @property
+    def mean(self) -> float | None:
+        return None if self.sum is None else self.sum / self.count
+
+
+@dataclass(slots=True)
+class Best:
+    """A validation that was the best of its experiment when it was reported: a line of the experiment's history.
+
+    The metric is the searcher's. What is no finite number is never the best. Identified as the report that it came from.
+    """
+
+    run_id: str
+    attempt: int
+    seq: int
+    experiment_id: int
+    trial_id: int
+    reported_at: float
+    value: float
+
+
+@dataclass(slots=True)
+class MetricName:
+    """A metric that some trial of the experiment has a summary of."""
+
+    experiment_id: int
+    group: str
+    name: str
+
+
+@dataclass(slots=True)
+class Spent:
+    """Where the slots of a run that has ended went, in slot-seconds: what ``domain.goodput`` says of its row and its attempts."""
+
+    run_id: str
+    experiment_id: int
+    trial_id: int
+    pool: str
+    ended_at: float
+    useful: float
+    lost: float
+    overhead: float
+    waiting: float
+
+
+@dataclass(slots=True)
+class SpentSum:
+    """What the runs of an experiment that have ended spent together."""
+
+    experiment_id: int
+    useful: float = 0.0
+    lost: float = 0.0
+    overhead: float = 0.0
+    waiting: float = 0.0
+
+
+@dataclass(slots=True)
+class StoredSum:
+    """How many checkpoints an experiment has, their bytes together, and how many of them are not deleted."""
+
+    experiment_id: int
+    count: int = 0
+    size: int = 0
+    kept: int = 0
 
 
 KEYS: dict[type, tuple[str, ...]] = {

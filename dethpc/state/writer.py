@@ -17,7 +17,7 @@ from dethpc.domain.facts import Row
 from dethpc.errors import DethpcError, StoreError, StoreUnavailable, UnfitRow
 from dethpc.state import engines, rows
 from dethpc.state.absence import Absence
-from dethpc.state.summaries import Recent
+from dethpc.state.sums import Recent
 
 _MOST_ROWS = 20_000
 """Rows in one transaction, so that nobody waits long for others."""

@@ -28,7 +28,7 @@ from dethpc.domain.facts import Attempt, Experiment, Metric, NodeHealth, PoolSta
 from dethpc.domain.reports import MOST_BYTES
 from dethpc.domain.states import RunState
 from dethpc.errors import StoreError
-from dethpc.state import SqlStore, open_store, summaries
+from dethpc.state import SqlStore, open_store, sums, tables
 from tests.state import reading
 from tests.state.factories import metric
 
@@ -175,8 +175,8 @@ class Folds(RuleBasedStateMachine):
             assert found.of(fact) == self.model.live(fact)
         assert found.next_trial_id == max((t.id for t in self.model.rows[Trial].values()), default=0) + 1
         assert reading.metrics(self.store, [1, 2, 3]) == sorted(self.model.metrics, key=lambda m: m.trial_id)
-        folded: dict[summaries.Key, summaries.Summary] = {}
-        summaries.fold(folded, self.model.metrics)
+        folded: dict[sums.Key, tables.Summary] = {}
+        sums.fold(folded, self.model.metrics)
         kept = reading.summaries(self.store, [1, 2, 3])
         assert [_comparable(s) for s in kept] == [_comparable(s) for _, s in sorted(folded.items())]
 
@@ -186,7 +186,7 @@ class Folds(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
-def _comparable(summary: summaries.Summary) -> tuple[Any, ...]:
+def _comparable(summary: tables.Summary) -> tuple[Any, ...]:
     """With one name for all NaN: infinities may add up to it."""
     return tuple("nan" if isinstance(v, float) and math.isnan(v) else v for v in dataclasses.astuple(summary))
 
@@ -201,11 +201,11 @@ def test_the_database_is_the_fold_of_what_was_committed() -> None:
 
 
 def test_the_summaries_of_trials_that_reported_last_stay_in_memory_and_no_more_than_so_many() -> None:
-    recent = summaries.Recent(most=4)
-    kept: dict[int, dict[summaries.Key, summaries.Summary]] = {}
+    recent = sums.Recent(most=4)
+    kept: dict[int, dict[sums.Key, tables.Summary]] = {}
     for trial in (1, 2, 3):
         kept[trial] = {}
-        summaries.fold(kept[trial], [metric(1, trial_id=trial, metrics={"a": 1.0, "b": "x"})])
+        sums.fold(kept[trial], [metric(1, trial_id=trial, metrics={"a": 1.0, "b": "x"})])
         recent.keep(trial, kept[trial])
     assert len(recent) == 4
     assert recent.take(1) is None and recent.take(3) is kept[3] and len(recent) == 2

@@ -17,7 +17,7 @@ from dethpc.state import rows
 from dethpc.state.columns import decoded_all
 from dethpc.state.queries.page import Order, Page, among, by_value, cut, having, one, sort_key, total_of
 from dethpc.state.selections import Selection
-from dethpc.state.summaries import StoredSum
+from dethpc.state.tables import StoredSum
 
 _experiment = rows.table(Experiment).c
 _trial = rows.table(Trial).c

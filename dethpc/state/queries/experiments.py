@@ -31,7 +31,7 @@ from dethpc.state.queries.page import (
 )
 from dethpc.state.queries.trials import best_trials, trials_in
 from dethpc.state.selections import Selection
-from dethpc.state.summaries import StoredSum
+from dethpc.state.tables import StoredSum
 
 _experiment = rows.table(Experiment).c
 _trial = rows.table(Trial).c

@@ -11,8 +11,8 @@ from dethpc.state import rows
 from dethpc.state.queries.page import Page
 from dethpc.state.queries.tasks import of_trial
 from dethpc.state.queries.trials import number_of_trials
-from dethpc.state.spent import times
-from dethpc.state.summaries import Spent, SpentSum
+from dethpc.state.sums import times
+from dethpc.state.tables import Spent, SpentSum
 
 _experiment = rows.table(Experiment).c
 _trial = rows.table(Trial).c

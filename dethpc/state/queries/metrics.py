@@ -26,7 +26,7 @@ from dethpc.state.columns import decoded_all
 from dethpc.state.queries.experiments import experiment
 from dethpc.state.queries.page import Page, chunks, having
 from dethpc.state.selections import Selection
-from dethpc.state.summaries import Best, MetricName
+from dethpc.state.tables import Best, MetricName
 
 _checkpoint = rows.table(Checkpoint).c
 _metric = rows.table(Metric).c

@@ -30,7 +30,7 @@ from dethpc.state.queries.checkpoints import of_deleted, sizes_of_trials
 from dethpc.state.queries.page import Order, Page, among, cut, having, in_states, one, sort_key, total_of
 from dethpc.state.queries.tasks import of_trial
 from dethpc.state.selections import Selection
-from dethpc.state.summaries import Summary
+from dethpc.state.tables import Summary
 
 _experiment = rows.table(Experiment).c
 _trial = rows.table(Trial).c

@@ -34,7 +34,7 @@ from dethpc.rundir import process as processes
 from dethpc.rundir.home import Home
 from dethpc.state import store as stores
 from dethpc.state.store import SqlStore
-from dethpc.state.summaries import Recent
+from dethpc.state.sums import Recent
 from dethpc.state.writer import Writer, _Item
 from tests.simulator.world.disk import Disk, Killed
 from tests.simulator.world.slurm import POOL, Slurm

@@ -10,7 +10,7 @@ from alembic import op
 
 from dethpc.domain.states import AttemptState, End
 from dethpc.state.columns import Choice, Number
-from dethpc.state.spent import AttemptTimes, RunTimes, of_run_that_ended
+from dethpc.state.sums import AttemptTimes, RunTimes, of_run_that_ended
 
 revision = "eighth"
 down_revision = "seventh"
