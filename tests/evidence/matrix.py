@@ -33,8 +33,8 @@ CELLS = (
         "the start time of the process beside its number",
         Guard(
             "dethpc/rundir/process.py",
-            'return found is not None and found == held.get("pid_started")',
-            "return found is not None",
+            'return start is not None and start == held.get("pid_started")',
+            "return start is not None",
         ),
         "tests/master/durable/test_lease.py::test_a_pid_that_was_given_to_another_process_is_not_taken_for_the_master",
     ),
@@ -89,7 +89,7 @@ CELLS = (
         "the server proves that it knows the token (HMAC over nonce, address and machine) before it is sent one",
         Guard(
             "dethpc/client/proof.py",
-            "return not answer.will_close and answer.ended and same(wanted, given)",
+            "return not answer.will_close and answer.ended and same(expected, given)",
             "return True",
         ),
         "tests/master/http/test_proof.py::test_who_cannot_answer_gets_no_token",
@@ -148,7 +148,7 @@ CELLS = (
         "the next experiment may have this id",
         "a database that is older than the files, from a backup",
         "the database is compared with the files before it is served",
-        Guard("dethpc/master/daemon.py", "        ids.check(home, store)\n", ""),
+        Guard("dethpc/master/parts.py", "    ids.check(home, store)\n", ""),
         "tests/e2e/test_lost_database.py::test_an_older_copy_of_the_database_is_not_served",
     ),
     Cell(
