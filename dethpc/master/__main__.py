@@ -70,8 +70,8 @@ def _check(home: Path, site: Path | None, *, mend_first: bool) -> int:
 
     mended = [str(path) for path in mend(home, site)] if mend_first else []
     experiments, differences = check(home, site)
-    found = [difference.to_json() for difference in differences]
-    print(json.dumps({"experiments": experiments, "differences": found, "mended": mended}))
+    entries = [difference.to_json() for difference in differences]
+    print(json.dumps({"experiments": experiments, "differences": entries, "mended": mended}))
     return 0
 
 
@@ -88,16 +88,16 @@ def _rebuild(home: Path, site: Path | None) -> int:
             begin, end = ("\r", "") if sys.stderr.isatty() else ("", "\n")
             print(f"{begin}{done} of {of} experiments", end=end, file=sys.stderr, flush=True)
 
-    made, kept = rebuild(home, site, progress)
+    recreated, old_database = rebuild(home, site, progress)
     if shown[0] and sys.stderr.isatty():
         print("\r", end="", file=sys.stderr)
-    first, *problems = sentences(made)
+    first, *problems = sentences(recreated)
     print(first)
-    if kept is not None:
-        print(f"the old database is kept: {kept}")
+    if old_database is not None:
+        print(f"the old database is kept: {old_database}")
     for problem in problems:
         print(f"det: warning: {problem}", file=sys.stderr)
-    return 0 if made.complete else 1
+    return 0 if recreated.complete else 1
 
 
 if __name__ == "__main__":

@@ -60,12 +60,12 @@ def certificate_of(home: Home, site: Master, names: Sequence[str]) -> tuple[Path
 
 def _own(home: Home, names: Sequence[str], now: datetime) -> None:
     """Make the master's own unless there is one that fits and lasts."""
-    known = _read(home)
-    if known is None:
+    certificate = _read(home)
+    if certificate is None:
         log.info("makes a certificate: %s", home.certificate)
     else:
-        before = _names_in(known)
-        begin, end = known.not_valid_before_utc, known.not_valid_after_utc
+        before = _names_in(certificate)
+        begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
         if not begin <= now < end - RENEWED_BEFORE:  # it begins late where this machine's clock was ahead
             log.info("makes another certificate: that of before is good from %s to %s", begin, end)
         elif not set(names) <= set(before):
@@ -83,9 +83,9 @@ def _read(home: Home) -> x509.Certificate | None:
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     try:
-        found = x509.load_pem_x509_certificate(home.certificate.read_bytes())
+        certificate = x509.load_pem_x509_certificate(home.certificate.read_bytes())
         key = load_pem_private_key(home.certificate_key.read_bytes(), None)
-        return found if found.public_key() == key.public_key() else None  # a crash between the two files
+        return certificate if certificate.public_key() == key.public_key() else None  # a crash between the two files
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
@@ -168,10 +168,10 @@ def _names_in(certificate: x509.Certificate) -> list[str]:
     from cryptography import x509
 
     try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        alternative_names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return []
-    return [str(name.value) for name in found]
+    return [str(name.value) for name in alternative_names]
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -99,27 +99,27 @@ class _Check:
     def run(self) -> tuple[int, list[Difference]]:
         files = ids.in_files(self._home)  # before the database: it knows of all that these files are of
         with reading(self._url) as connection:
-            known = ids.in_database(connection)
-        unknown = files - known
-        found: list[Difference] = []
+            database = ids.in_database(connection)
+        unknown = files - database
+        differences: list[Difference] = []
         for path in (self._home.node_changes, self._home.task_changes, self._home.records):
             try:
-                found += self._of_installation(path)
+                differences += self._of_installation(path)
             except OSError as error:
-                found.append(_unreadable(None, "change log", error))
+                differences.append(_unreadable(None, "change log", error))
         for id in sorted(unknown.experiments):
-            found.append(Difference(id, "database", "has files, but is not in the database"))
+            differences.append(Difference(id, "database", "has files, but is not in the database"))
         for run in sorted(unknown.runs):
-            found.append(
+            differences.append(
                 Difference(int(run.split(".")[0]), "database", f"run {run} has files, but is not in the database")
             )
-        for id in sorted(known.experiments):
+        for id in sorted(database.experiments):
             try:
-                found += self._experiment(id)
+                differences += self._experiment(id)
             except OSError as error:
-                found.append(_unreadable(id, "change log", error))
-        found += [Difference(None, each.kind, str(each)) for each in at_rest.damages(self._home)]
-        return len(known.experiments | files.experiments), found
+                differences.append(_unreadable(id, "change log", error))
+        differences += [Difference(None, damage.kind, str(damage)) for damage in at_rest.damages(self._home)]
+        return len(database.experiments | files.experiments), differences
 
     def mend(self, check_lease: Callable[[], None]) -> Iterator[Path]:
         own = [(None, path) for path in (self._home.node_changes, self._home.task_changes, self._home.records)]
@@ -166,49 +166,49 @@ class _Check:
         path = self._home.changes(id)
         before = _lines(path)[0] if self._running else {}
         with reading(self._url) as connection:
-            known = _read(connection, id)
-        yield from self._change_log(id, path, before, known)
-        if any(not row.state.keeps_files for row in known.of(Experiment)):
+            database = _read(connection, id)
+        yield from self._change_log(id, path, before, database)
+        if any(not row.state.keeps_files for row in database.of(Experiment)):
             return
-        for attempt in known.of(Attempt):
-            kept = known.reports.get((attempt.run_id, attempt.number), {})
-            yield from self._journal(id, attempt, {seq: said for seq, said in kept.items() if seq >= 0})
-            yield from self._taken(id, attempt, known, {-seq: said for seq, said in kept.items() if seq < 0})
-        for run in known.of(Run):
+        for attempt in database.of(Attempt):
+            digests = database.reports.get((attempt.run_id, attempt.number), {})
+            yield from self._journal(id, attempt, {seq: digest for seq, digest in digests.items() if seq >= 0})
+            yield from self._taken(id, attempt, database, {-seq: digest for seq, digest in digests.items() if seq < 0})
+        for run in database.of(Run):
             if run.attempt >= 0 and not exists(self._home.kept(run.id).path):
                 yield Difference(id, "run directory", f"{self._home.kept(run.id).path} is missing")
-        yield from _checkpoints(id, known, self._home)
+        yield from _checkpoints(id, database, self._home)
 
-    def _change_log(self, id: int | None, path: Path, before: _Lines, known: _Rows) -> Iterator[Difference]:
+    def _change_log(self, id: int | None, path: Path, before: _Lines, database: _Rows) -> Iterator[Difference]:
         if not path.exists():
             yield Difference(id, "change log", f"{path} is missing")
             return
-        by_key = known.by_key
-        for left in reversed(range(TRIES if self._running else 1)):
+        by_key = database.by_key
+        for tries_after in reversed(range(TRIES if self._running else 1)):
             lines, damaged = _lines(path)
             late = [key for key, row in by_key.items() if not self._says(lines.get(key, []), row)]
-            if not late or not left:
+            if not late or not tries_after:
                 break
             time.sleep(PAUSE)
             with reading(self._url) as connection:  # a file that was compacted says no more what a row was before
                 by_key = self._by_key(connection, id, path)
         absent = [key for key in late if key not in lines]
         stale = [key for key in late if key in lines]
-        unknown = [key for key in (before if self._running else lines) if key not in known.by_key]
-        for keys, words in (
+        unknown = [key for key in (before if self._running else lines) if key not in database.by_key]
+        for keys, problem in (
             (absent, "in the database, but not in the change log"),
             (stale, "not the same in the database and the change log"),
             (unknown, "in the change log, but not in the database"),
         ):
             if keys:
-                yield Difference(id, "change log", f"{_rows(keys)} {words}")
+                yield Difference(id, "change log", f"{_rows(keys)} {problem}")
         yield from self._damaged(id, "change log", path, damaged)
 
     def _says(self, lines: list[str], row: Any) -> bool:
         """The last line counts; while a master runs, it may have gone on since the database was read."""
         return to_line(row) in (lines if self._running else lines[-1:])
 
-    def _journal(self, id: int, attempt: Attempt, kept: Mapping[int, int]) -> Iterator[Difference]:
+    def _journal(self, id: int, attempt: Attempt, digests: Mapping[int, int]) -> Iterator[Difference]:
         path = self._home.kept(attempt.run_id).attempt(attempt.number).journal
         if not exists(path):
             if attempt.applied_seq:
@@ -220,11 +220,11 @@ class _Check:
             yield _unreadable(id, "journal", error)
             return
         last = attempt.applied_seq if attempt.void_after is None else min(attempt.applied_seq, attempt.void_after)
-        written = {each.seq: each for each in reports if each.kind == ReportKind.METRICS and each.seq <= last}
-        yield from self._compared(id, path, written, kept)
+        written = {report.seq: report for report in reports if report.kind == ReportKind.METRICS and report.seq <= last}
+        yield from self._compared(id, path, written, digests)
         yield from self._damaged(id, "journal", path, damaged)
 
-    def _taken(self, id: int, attempt: Attempt, known: _Rows, kept: Mapping[int, int]) -> Iterator[Difference]:
+    def _taken(self, id: int, attempt: Attempt, database: _Rows, digests: Mapping[int, int]) -> Iterator[Difference]:
         """What did not come from the attempt's chief."""
         path = self._home.kept(attempt.run_id).attempt(attempt.number).taken
         try:
@@ -235,19 +235,19 @@ class _Check:
         most = math.inf
         if attempt.void_after is not None:
             gone_on_from = (attempt.run_id, attempt.number, attempt.void_after)
-            own = (c for c in known.of(Checkpoint) if (c.run_id, c.attempt, c.seq) == gone_on_from)
+            own = (c for c in database.of(Checkpoint) if (c.run_id, c.attempt, c.seq) == gone_on_from)
             most = next((c.steps_completed for c in own), -1)
-        written = {each.seq: each for each in reports if each.data.get("steps_completed", 0) <= most}
-        yield from self._compared(id, path, written, kept)
+        written = {report.seq: report for report in reports if report.data.get("steps_completed", 0) <= most}
+        yield from self._compared(id, path, written, digests)
         yield from self._damaged(id, "journal", path, damaged)
 
     def _compared(
-        self, id: int, path: Path, written: Mapping[int, Report], kept: Mapping[int, int]
+        self, id: int, path: Path, written: Mapping[int, Report], digests: Mapping[int, int]
     ) -> Iterator[Difference]:
-        if len(written) != len(kept):
-            many = f"{path} has {len(written)} reports of metrics that count, the database {len(kept)}"
+        if len(written) != len(digests):
+            many = f"{path} has {len(written)} reports of metrics that count, the database {len(digests)}"
             yield Difference(id, "journal", many)
-        if other := [seq for seq in written if seq in kept and _digest_of(written[seq]) != kept[seq]]:
+        if other := [seq for seq in written if seq in digests and _digest_of(written[seq]) != digests[seq]]:
             some = ", ".join(map(str, other[:5])) + (", ..." if len(other) > 5 else "")
             yield Difference(id, "journal", f"{path}: database and journal differ in report {some}")
 
@@ -269,8 +269,8 @@ def _read(connection: Connection, id: int) -> _Rows:
         by_key |= {(fact, facts.key(row)): row for row in rows.read(connection, fact, own)}
     reports: dict[tuple[str, int], dict[int, int]] = {}
     for metric in rows.read(connection, Metric, rows.table(Metric).c.experiment_id == id):
-        said = _digest(metric.group, metric.steps_completed, metric.metrics)
-        reports.setdefault((metric.run_id, metric.attempt), {})[metric.seq] = said
+        digest = _digest(metric.group, metric.steps_completed, metric.metrics)
+        reports.setdefault((metric.run_id, metric.attempt), {})[metric.seq] = digest
     return _Rows(by_key, reports)
 
 
@@ -293,18 +293,18 @@ def _key(row: Any) -> tuple[Any, ...]:
 
 def _lines(path: Path) -> tuple[_Lines, list[int]]:
     damaged: list[int] = []
-    found: _Lines = {}
+    lines: _Lines = {}
     for kind, key, row in RowFile(path).lines(damaged):
         if row is None:
-            found.pop((kind, key), None)  # it was dropped
+            lines.pop((kind, key), None)  # it was dropped
         else:
-            found.setdefault((kind, key), []).append(to_line(row))
-    return found, damaged
+            lines.setdefault((kind, key), []).append(to_line(row))
+    return lines, damaged
 
 
-def _checkpoints(id: int, known: _Rows, home: Home) -> Iterator[Difference]:
-    config = next(known.of(Experiment)).config
-    for checkpoint in known.of(Checkpoint):
+def _checkpoints(id: int, database: _Rows, home: Home) -> Iterator[Difference]:
+    config = next(database.of(Experiment)).config
+    for checkpoint in database.of(Checkpoint):
         if checkpoint.decided is not CheckpointState.COMPLETED:
             continue
         try:
@@ -318,12 +318,12 @@ def _checkpoints(id: int, known: _Rows, home: Home) -> Iterator[Difference]:
             yield Difference(id, "checkpoint", f"checkpoint {checkpoint.uuid} cannot be looked up: {error}")
 
 
-def _lost(stored: Mapping[str, int], left: Mapping[str, int]) -> str:
+def _lost(stored: Mapping[str, int], files: Mapping[str, int]) -> str:
     """What is missing or of another size. Nothing is read: that would take as long as to restore them all."""
-    names = [path for path, size in stored.items() if left.get(path) != size]
+    names = [path for path, size in stored.items() if files.get(path) != size]
     if not names:
         return ""
-    how = f"has {left[names[0]]} bytes, and had {stored[names[0]]} when stored" if names[0] in left else "is missing"
+    how = f"has {files[names[0]]} bytes, and had {stored[names[0]]} when stored" if names[0] in files else "is missing"
     more = f", and {len(names) - 1} more of its {len(stored)} files differ" if len(names) > 1 else ""
     return f"{names[0]} {how}{more}"
 

@@ -54,13 +54,13 @@ class Installation:
     def serves(self) -> dict[str, str]:
         """Which scheduler, for master.json: a shell that is set up for another can then say so. ``kind``; ``slurm_conf`` where the
         environment names one; ``chosen``: where somebody said that it should be this kind."""
-        told = {
+        scheduler = {
             "kind": self.scheduler,
             "slurm_conf": os.environ.get("SLURM_CONF", "") if self.scheduler == "slurm" else "",
             "slurm_clusters": os.environ.get("SLURM_CLUSTERS", "") if self.scheduler == "slurm" else "",
         }
         named = "DETHPC_SCHEDULER" if os.environ.get("DETHPC_SCHEDULER") else ""
-        return {**told, "chosen": named or ("the site configuration" if self.site.scheduler != "auto" else "")}
+        return {**scheduler, "chosen": named or ("the site configuration" if self.site.scheduler != "auto" else "")}
 
     @property
     def site_file(self) -> str | None:
@@ -85,37 +85,37 @@ def cluster_id(home: Home) -> str:
     """
     path = home.cluster_file
     try:
-        known = read_json(path) or {}
+        cluster = read_json(path) or {}
     except RunDirError:
-        known = {}
-    if not isinstance(known.get("cluster_id"), str):
-        known = {"cluster_id": _known_elsewhere(home) or _new_id(home), "home": str(home.root)}
+        cluster = {}
+    if not isinstance(cluster.get("cluster_id"), str):
+        cluster = {"cluster_id": _known_elsewhere(home) or _new_id(home), "home": str(home.root)}
         if not path.exists():
-            create_once(path, sealed(known))  # two may start at once
-            known = read_json(path) or known
+            create_once(path, sealed(cluster))  # two may start at once
+            cluster = read_json(path) or cluster
         else:
-            write_json(path, sealed(known))
-            log.warning("%s was damaged; it is written again with the id %s", path, known["cluster_id"])
+            write_json(path, sealed(cluster))
+            log.warning("%s was damaged; it is written again with the id %s", path, cluster["cluster_id"])
     if (original := home.copied_from()) is not None:
         raise copy_refused(home, original)
-    if "copied_from" not in known and "home" not in known and (originals := _originals(home, str(known["cluster_id"]))):
-        known["copied_from"] = originals  # as an earlier release's message said to make it a home of its own
+    if not cluster.keys() & {"copied_from", "home"} and (originals := _originals(home, str(cluster["cluster_id"]))):
+        cluster["copied_from"] = originals  # as an earlier release's message said to make it a home of its own
     here = {"home": str(home.root), "inode": home.root.stat().st_ino}
-    if known.get("home", here["home"]) != here["home"] and known.get("inode", here["inode"]) != here["inode"]:
-        raise _moved_or_copied(home, known)
-    if any(known.get(name) != value for name, value in here.items()):
-        write_json(path, sealed({**known, **here}))
-    return str(known["cluster_id"])
+    if cluster.get("home", here["home"]) != here["home"] and cluster.get("inode", here["inode"]) != here["inode"]:
+        raise _moved_or_copied(home, cluster)
+    if any(cluster.get(name) != value for name, value in here.items()):
+        write_json(path, sealed({**cluster, **here}))
+    return str(cluster["cluster_id"])
 
 
-def _moved_or_copied(home: Home, known: dict[str, Any]) -> Refused:
+def _moved_or_copied(home: Home, cluster: dict[str, Any]) -> Refused:
     """For a folder that is another one than the home of before, which is not there at present: it may be mounted again later."""
-    moved = json.dumps({name: value for name, value in known.items() if name != "inode"} | {"home": str(home.root)})
+    moved = json.dumps({name: value for name, value in cluster.items() if name != "inode"} | {"home": str(home.root)})
     return Refused(
-        f"{home.root} was copied from {known['home']}, which is not there now; served by two masters, both would take the same "
+        f"{home.root} was copied from {cluster['home']}, which is not there now; served by two masters, both would take the same "
         f"jobs and checkpoints for their own. If it was moved here and will not come back: {_writing(home, moved)}. "
         "If this is a copy, make it a home of its own, which only reads the other's checkpoints: "
-        f"{_independent(home, Path(known['home']))}"
+        f"{_independent(home, Path(cluster['home']))}"
     )
 
 
@@ -142,9 +142,9 @@ def _originals(home: Home, cluster_id: str) -> list[str]:
     """The home of the last master that wrote a specification here under another id: the home that this one was copied from."""
     for path in map(_spec, sorted(home.runs / name for name in _names(home.runs))):
         with contextlib.suppress(RunDirError, OSError):
-            found = read_json(path) or {}
-            master_file = found.get("master_file")
-            if found.get("cluster_id") not in (None, cluster_id) and isinstance(master_file, str):
+            spec = read_json(path) or {}
+            master_file = spec.get("master_file")
+            if spec.get("cluster_id") not in (None, cluster_id) and isinstance(master_file, str):
                 original = Path(master_file).parent
                 if original != home.root:
                     return [str(original)]
@@ -155,9 +155,9 @@ def _known_elsewhere(home: Home) -> str | None:
     """The id that the last master wrote down, or that jobs have been told."""
     for path in (home.master_file, *map(_spec, sorted(home.runs / name for name in _names(home.runs)))):
         with contextlib.suppress(RunDirError, OSError):
-            found = (read_json(path) or {}).get("cluster_id")
-            if isinstance(found, str) and found:
-                return found
+            identifier = (read_json(path) or {}).get("cluster_id")
+            if isinstance(identifier, str) and identifier:
+                return identifier
     return None
 
 

@@ -80,8 +80,8 @@ def _is_loopback(host: str) -> bool:
 def listen(hosts: Sequence[str], port: int, before: int = 0) -> list[socket.socket]:
     """One port of all ``hosts``. ``port`` 0: that of ``before``, so that open pages go on to lead here; any free one where that is
     taken. Raises Refused when ``port`` is taken."""
-    wanted = [port] if port else [*([before] if before else []), *[0] * _TRIES]
-    for number in wanted:
+    ports = [port] if port else [*([before] if before else []), *[0] * _TRIES]
+    for number in ports:
         try:
             return _listeners(hosts, number)
         except (OSError, OverflowError) as error:
@@ -91,22 +91,22 @@ def listen(hosts: Sequence[str], port: int, before: int = 0) -> list[socket.sock
 
 
 def _listeners(hosts: Sequence[str], port: int) -> list[socket.socket]:
-    made: list[socket.socket] = []
+    listeners: list[socket.socket] = []
     try:
         for host in hosts:
             try:
                 listener = _listener(host, port)
             except OSError as error:
-                if made and host == "::1" and error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                if listeners and host == "::1" and error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                     continue  # no IPv6 on this machine: nobody else has it either
                 raise
-            made.append(listener)
+            listeners.append(listener)
             port = listener.getsockname()[1]
     except (OSError, OverflowError):
-        for listener in made:
+        for listener in listeners:
             listener.close()
         raise
-    return made
+    return listeners
 
 
 def _listener(host: str, port: int) -> socket.socket:
@@ -132,6 +132,6 @@ def reachable(host: str) -> str:
     if host in (EVERY, "::", ""):
         return name
     with suppress(OSError):
-        if {str(found[4][0]) for found in socket.getaddrinfo(name, None)} == {host}:
+        if {str(info[4][0]) for info in socket.getaddrinfo(name, None)} == {host}:
             return name
     return host

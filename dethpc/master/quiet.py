@@ -18,13 +18,13 @@ class OncePerMinute(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         message, now = str(record.msg).partition("\n")[0][:200], time.monotonic()
-        said, unsaid = self._said.get(message, (now - _PAUSE, 0))
-        if now - said < _PAUSE:
-            self._said[message] = said, unsaid + 1
+        logged_at, suppressed = self._said.get(message, (now - _PAUSE, 0))
+        if now - logged_at < _PAUSE:
+            self._said[message] = logged_at, suppressed + 1
             return False
         if len(self._said) >= _MOST:
             self._said.clear()
         self._said[message] = now, 0
-        if unsaid:
-            record.msg, record.args = f"{record.getMessage()} ({unsaid} times more since this was said last)", ()
+        if suppressed:
+            record.msg, record.args = f"{record.getMessage()} ({suppressed} times more since this was said last)", ()
         return True

@@ -35,10 +35,10 @@ def rebuild(
     try:
         new = beside(site.database or home.database_url)
         with open_store(new.url) as store:
-            made = recreate(home, store, alive)
-        lost = lost_ids(made)
+            recreated = recreate(home, store, alive)
+        lost = lost_ids(recreated)
         write_json(home.losses, {"at": time.time(), "experiments": sorted(lost.experiments), "runs": sorted(lost.runs)})
         lease.check()
-        return made, new.take_place()
+        return recreated, new.take_place()
     finally:
         lease.release()

@@ -29,12 +29,12 @@ class SchedulerSettings:
     @classmethod
     def read(cls, home: Home) -> SchedulerSettings:
         """Of the last master; one of an earlier release said so in master.json."""
-        found = read_object(home.scheduler_file)
-        if not found:
+        settings = read_object(home.scheduler_file)
+        if not settings:
             lease = home.own_master()
-            told = lease.get("scheduler")
-            found = {**told, "host": lease.get("host")} if isinstance(told, dict) else {}
-        return cls(*(str(found.get(name) or "") for name in cls.__dataclass_fields__))
+            scheduler = lease.get("scheduler")
+            settings = {**scheduler, "host": lease.get("host")} if isinstance(scheduler, dict) else {}
+        return cls(*(str(settings.get(name) or "") for name in cls.__dataclass_fields__))
 
     @classmethod
     def of_this_process(cls, kind: str, env: Mapping[str, str] = os.environ) -> SchedulerSettings:
@@ -48,11 +48,11 @@ class SchedulerSettings:
     def write(self, home: Home) -> None:
         """Raises OSError."""
         before = SchedulerSettings.read(home)
-        known: dict[str, Any] = asdict(self)
+        settings: dict[str, Any] = asdict(self)
         if self.kind == before.kind == "slurm" and not self.commands:
-            known["commands"] = before.commands  # this shell has none: that is no news of where they are
-        if read_object(home.scheduler_file) != known:
-            write_json(home.scheduler_file, sealed(known))
+            settings["commands"] = before.commands  # this shell has none: that is no news of where they are
+        if read_object(home.scheduler_file) != settings:
+            write_json(home.scheduler_file, sealed(settings))
 
     @property
     def is_gone(self) -> bool:

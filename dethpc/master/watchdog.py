@@ -92,9 +92,9 @@ class Watchdog:
             self._told = self._told or _UNWRITABLE
             self._tell(f"cannot write ({why}): states are shown as last written. Trials continue")
         elif self._told:
-            told, self._told = self._told, ""
+            message, self._told = self._told, ""
             self._tell("")
-            if told == _UNWRITABLE:
+            if message == _UNWRITABLE:
                 log.warning("this master can write again")
                 return
             log.warning("every thread goes on again")

@@ -19,10 +19,10 @@ def submitted(config: ExperimentConfig, context_targz: bytes) -> tuple[Experimen
     entrypoint = config.entrypoint
     if batch_script(entrypoint) is not None:
         return config, []
-    words = program(entrypoint)
-    if words and has_directives(_text(context_targz, words[0])):
-        becomes = ["sbatch", *words] if isinstance(entrypoint, list) else shlex.join(["sbatch", *words])
-        note = f"{words[0]} has #SBATCH lines: it runs as sbatch {words[0]} would, not as a plain script"
+    argv = program(entrypoint)
+    if argv and has_directives(_text(context_targz, argv[0])):
+        becomes = ["sbatch", *argv] if isinstance(entrypoint, list) else shlex.join(["sbatch", *argv])
+        note = f"{argv[0]} has #SBATCH lines: it runs as sbatch {argv[0]} would, not as a plain script"
         return config.model_copy(update={"entrypoint": becomes}), [note]
     name = named_script(entrypoint)
     if name and has_directives(_text(context_targz, name)):
@@ -48,8 +48,8 @@ def notes(config: ExperimentConfig, context_targz: bytes) -> Iterator[str]:
     """One for each shell script that a shell would read wrongly. Raises ContextError."""
     if batch_script(config.entrypoint) is not None:
         return
-    words = program(config.entrypoint)
-    name = words[0] if words else named_script(config.entrypoint)
+    argv = program(config.entrypoint)
+    name = argv[0] if argv else named_script(config.entrypoint)
     text = _text(context_targz, name) if name and not name.endswith(".py") else ""
     if "\r\n" in text:
         yield f"{name} has DOS line breaks (\\r\\n), which shells take for parts of words; try sed -i 's/\\r$//' {name}"

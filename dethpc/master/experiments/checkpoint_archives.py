@@ -40,11 +40,11 @@ KINDS = {
 
 def kind_of(accept: str) -> str:
     """The first of KINDS that a client takes. Raises Refused."""
-    asked = [word.partition(";")[0].strip().lower() for word in accept.split(",")]
-    for word in asked:
-        if word in KINDS:
-            return word
-        if word in ("", "*/*", "application/*", "application/json"):  # as a client asks that says nothing about it
+    kinds = [kind.partition(";")[0].strip().lower() for kind in accept.split(",")]
+    for kind in kinds:
+        if kind in KINDS:
+            return kind
+        if kind in ("", "*/*", "application/*", "application/json"):  # as a client asks that says nothing about it
             return "application/x-tar"
     raise Refused(f"Accept must be one of {', '.join(KINDS)}, not {accept[:100]!r}")
 

@@ -47,18 +47,18 @@ class Checkpoints:
 
         def read() -> events.Event:
             with self._store.read() as connection:
-                found = [queries.checkpoint(connection, uuid) for uuid in dict.fromkeys(uuids)]
+                checkpoints = [queries.checkpoint(connection, uuid) for uuid in dict.fromkeys(uuids)]
                 needed = rendered | needed_by_models(connection)
-            return events.ChangeCheckpoints([change(checkpoint) for checkpoint in found], time.time(), needed)
+            return events.ChangeCheckpoints([change(checkpoint) for checkpoint in checkpoints], time.time(), needed)
 
         self._ledger.do_after(read)
 
     def set_metadata(self, uuid: str, metadata: dict[str, Any]) -> None:
         self.change([uuid], lambda checkpoint: replace(checkpoint, metadata=metadata))
 
-    def set_resources(self, left: dict[str, dict[str, int]]) -> None:
-        """Files of checkpoints are gone already; ``left``: uuid -> path -> bytes."""
-        self.change(list(left), lambda checkpoint: _without(checkpoint, left[checkpoint.uuid], []))
+    def set_resources(self, resources: dict[str, dict[str, int]]) -> None:
+        """Files of checkpoints are gone already; ``resources``: uuid -> path -> bytes."""
+        self.change(list(resources), lambda checkpoint: _without(checkpoint, resources[checkpoint.uuid], []))
 
     def delete(self, uuids: Sequence[str]) -> None:
         self.remove(uuids, [EVERYTHING])
@@ -68,16 +68,16 @@ class Checkpoints:
         if any("\n" in glob for glob in globs):
             raise Refused("a glob is one line")
         with self._store.read() as connection:
-            found = [queries.checkpoint(connection, uuid) for uuid in dict.fromkeys(uuids)]
-            origins = queries.checkpoint_origins(connection, found)
-            ids = {c.experiment_id for c in found}
+            checkpoints = [queries.checkpoint(connection, uuid) for uuid in dict.fromkeys(uuids)]
+            origins = queries.checkpoint_origins(connection, checkpoints)
+            ids = {c.experiment_id for c in checkpoints}
             experiments = {id: queries.experiment(connection, id) for id in ids}
         claims = Claims(self._home, self._cluster_id)
-        sections = {c.uuid: TrialConfig.from_json(origins[c.uuid].config).checkpoint_storage for c in found}
-        places = {c.uuid: _place(c, sections[c.uuid], self._home) for c in found}
+        sections = {c.uuid: TrialConfig.from_json(origins[c.uuid].config).checkpoint_storage for c in checkpoints}
+        places = {c.uuid: _place(c, sections[c.uuid], self._home) for c in checkpoints}
         after = {
             c.uuid: _left(places[c.uuid], c, globs, claims.of(experiments[c.experiment_id], c) if globs else None)
-            for c in found
+            for c in checkpoints
         }
         self.change(list(after), lambda checkpoint: _without(checkpoint, after[checkpoint.uuid], globs))
         if globs:
@@ -103,11 +103,11 @@ def _left(place: CheckpointStore, checkpoint: Checkpoint, globs: Sequence[str], 
     try:
         if claim is not None:
             place.check_claim(checkpoint.uuid, claim)
-        left = place.surviving(checkpoint.uuid, globs)
+        files = place.surviving(checkpoint.uuid, globs)
         return (
-            {path: left[path] for path in place.surviving(checkpoint.uuid, waiting) if path in left}
+            {path: files[path] for path in place.surviving(checkpoint.uuid, waiting) if path in files}
             if waiting
-            else left
+            else files
         )
     except CheckpointNotOwned as error:
         raise Refused(
@@ -123,7 +123,7 @@ def _left(place: CheckpointStore, checkpoint: Checkpoint, globs: Sequence[str], 
         raise MasterError(f"the master cannot read {place}: {error}") from error
 
 
-def _without(checkpoint: Checkpoint, left: dict[str, int], globs: Sequence[str]) -> Checkpoint:
+def _without(checkpoint: Checkpoint, resources: dict[str, int], globs: Sequence[str]) -> Checkpoint:
     if checkpoint.state is CheckpointState.ACTIVE:
         raise Refused(f"checkpoint {checkpoint.uuid} is being written")
-    return without(checkpoint, left, globs)
+    return without(checkpoint, resources, globs)

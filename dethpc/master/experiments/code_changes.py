@@ -44,10 +44,10 @@ def changes(before: bytes, after: bytes) -> tuple[list[Change], int]:
         return [], 0
     old, new = _digests(before), _digests(after)
     paths = sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
-    told = _that_fit(paths[:MOST_FILES], old, new)
-    texts_before, texts_after = _texts(before, told), _texts(after, told)
-    found = [_change(path, old, new, texts_before.get(path), texts_after.get(path)) for path in paths[:MOST_FILES]]
-    return found, max(0, len(paths) - MOST_FILES)
+    text_paths = _that_fit(paths[:MOST_FILES], old, new)
+    texts_before, texts_after = _texts(before, text_paths), _texts(after, text_paths)
+    entries = [_change(path, old, new, texts_before.get(path), texts_after.get(path)) for path in paths[:MOST_FILES]]
+    return entries, max(0, len(paths) - MOST_FILES)
 
 
 _Digests = dict[str, tuple[int, str]]
@@ -55,22 +55,22 @@ _Digests = dict[str, tuple[int, str]]
 
 
 def _digests(targz: bytes) -> _Digests:
-    found: _Digests = {}
+    digests: _Digests = {}
     try:
         with tarfile.open(fileobj=io.BytesIO(targz), mode="r:gz") as tar:
             for member in tar:
                 content = tar.extractfile(member) if member.isfile() else None
                 if content is None:
                     if member.issym():
-                        found[member.name] = (0, f"-> {member.linkname}")
+                        digests[member.name] = (0, f"-> {member.linkname}")
                     continue
                 digest = hashlib.sha256()
                 while piece := content.read(_AT_ONCE):
                     digest.update(piece)
-                found[member.name] = (member.size, digest.hexdigest())
+                digests[member.name] = (member.size, digest.hexdigest())
     except DAMAGED as error:
         raise ContextError(f"the stored context directory is damaged: {error}") from error
-    return found
+    return digests
 
 
 def _that_fit(paths: list[str], old: _Digests, new: _Digests) -> set[str]:
@@ -85,14 +85,14 @@ def _that_fit(paths: list[str], old: _Digests, new: _Digests) -> set[str]:
 
 
 def _texts(targz: bytes, paths: Collection[str]) -> dict[str, bytes]:
-    found = {}
+    texts = {}
     with tarfile.open(fileobj=io.BytesIO(targz), mode="r:gz") as tar:
         for member in tar:
             if member.name in paths and member.isfile() and (content := tar.extractfile(member)) is not None:
-                found[member.name] = content.read()
+                texts[member.name] = content.read()
             elif member.name in paths and member.issym():
-                found[member.name] = f"a link to {member.linkname}\n".encode()
-    return found
+                texts[member.name] = f"a link to {member.linkname}\n".encode()
+    return texts
 
 
 def _change(path: str, old: _Digests, new: _Digests, before: bytes | None, after: bytes | None) -> Change:

@@ -45,12 +45,12 @@ class Control:
         """Begin to: a task removes its files, but for the environment of its jobs, which holds secrets and goes at once."""
         with self._store.read() as connection:
             experiment = queries.experiment(connection, experiment_id)
-            found = frozenset(
+            uuids = frozenset(
                 checkpoint.uuid for checkpoint in queries.checkpoints_of_experiment(connection, experiment_id)
             )
             needed = needed_elsewhere(connection, self._home)
         pool = self._admission.pool_for_files(experiment.pool)
-        self.do(events.Delete(experiment_id, str(uuid4()), time.time(), found, needed, pool))
+        self.do(events.Delete(experiment_id, str(uuid4()), time.time(), uuids, needed, pool))
         environments.drop(self._home, experiment.queue_id)
 
     def pool_for_files(self, pool: str) -> str:

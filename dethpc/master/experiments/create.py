@@ -86,11 +86,11 @@ class Creator:
             raise Refused("templates are not supported yet")
         parent_id = request.parent_id
         config_yaml = revealed_text(request.config_yaml, self._store, self.defaults(), owner, parent_id)
-        config, told = self._load(config_yaml, request.context_targz, complete=not request.validate_only, sent=sent)
+        config, notices = self._load(config_yaml, request.context_targz, complete=not request.validate_only, sent=sent)
         if request.validate_only:
             return Experiment(
                 0, owner, config.to_json(), config_yaml, State.PAUSED, time.time(), seed=0, queue_id=""
-            ), told
+            ), notices
         seed = config.reproducibility.experiment_seed
         if seed is None:
             seed = secrets.randbelow(2**31)
@@ -99,7 +99,7 @@ class Creator:
         sha256 = contexts.keep(self._home, request.context_targz)
         queue_id = str(uuid.uuid4())
         environments.keep(self._home, queue_id, sent or self._of_parent(parent_id) or environments.own())
-        wanted = events.CreateExperiment(
+        event = events.CreateExperiment(
             owner=owner,
             config=config.with_environment(),
             original_config=config_yaml,
@@ -115,7 +115,7 @@ class Creator:
         def checked() -> events.Event:
             with contextlib.suppress(NotFound):  # another installation's
                 self._check_source(config)  # again, when nobody can begin to delete it in between
-            return wanted
+            return event
 
         try:
             experiment = self._ledger.do_after(checked)[0]
@@ -124,7 +124,7 @@ class Creator:
             raise
         assert isinstance(experiment, Experiment)
         contexts.keep(self._home, request.context_targz)
-        return experiment, told
+        return experiment, notices
 
     def go_on(self, owner: str, experiment_id: int, changes: str) -> tuple[Experiment, list[str]]:
         """The experiment, which had ended, at work again, with ``changes`` to its configuration; and what its owner should know
@@ -142,16 +142,16 @@ class Creator:
             with self._store.read() as connection:
                 past = queries.past(connection, experiment_id)
                 sources = {trial.source_checkpoint for trial in past.of(Trial) if trial.source_checkpoint}
-                known = queries.with_origins(connection, sorted(sources))
+                origins = queries.with_origins(connection, sorted(sources))
             if past.of(Experiment)[0].config != row.config:
                 raise Refused(f"experiment {experiment_id} was changed meanwhile, try again")
-            gone = {checkpoint.uuid: why for checkpoint, origin in known if (why := _gone(checkpoint, origin))}
+            gone = {checkpoint.uuid: why for checkpoint, origin in origins if (why := _gone(checkpoint, origin))}
             return events.ContinueExperiment(experiment_id, config, past, time.time(), gone)
 
         rows = self._ledger.do_after(read)
-        trials = {each.id: each for each in rows if isinstance(each, Trial)}  # as they are at last
+        trials = {trial.id: trial for trial in rows if isinstance(trial, Trial)}  # as they are at last
         notes = [*more, *doubts.of_continued(config, trials.values())]
-        return next(each for each in rows if isinstance(each, Experiment)), notes
+        return next(experiment for experiment in rows if isinstance(experiment, Experiment)), notes
 
     def _of_parent(self, parent_id: int | None) -> Environment | None:
         """A fork from a client that sends no environment keeps the one it had."""
@@ -170,14 +170,14 @@ class Creator:
     def render(self, owner: str, config_yaml: str, context_targz: bytes) -> tuple[str, Path, list[str]]:
         """A run that needs no master: its script, its directory, notes. Raises ConfigError, ContextError."""
         config_yaml = revealed_text(config_yaml, self._store, self.defaults(), owner, None)
-        config, told = self._load(config_yaml, context_targz)
+        config, notices = self._load(config_yaml, context_targz)
         config = self._with_source(config)
         run, trial, experiment = standalone.wanted(config, owner, time.time())
         experiment.context_sha256 = contexts.keep(self._home, context_targz)
         job = self._builder.write(
             Submission(run, trial, experiment, config, secrets.token_urlsafe(32), self_requeue=True)
         )
-        return job.script.read_text(), job.run_dir, told.notes
+        return job.script.read_text(), job.run_dir, notices.notes
 
     def import_run(self, run_dir: Path) -> Experiment:
         """An experiment from a run that ``render`` made. Raises Refused, RunDirError."""
@@ -202,8 +202,8 @@ class Creator:
     def _refuse_second_import(self, run_id: str) -> None:
         """Asks the database: the experiment may have ended long ago."""
         with self._store.read() as connection, contextlib.suppress(NotFound):
-            known = queries.run(connection, run_id)
-            raise Refused(f"run {run_id} is experiment {known.experiment_id} already")
+            run = queries.run(connection, run_id)
+            raise Refused(f"run {run_id} is experiment {run.experiment_id} already")
 
     def context(self, experiment_id: int) -> bytes:
         """The context directory as tar.gz. Raises NotFound, also where there is none: the experiment trains elsewhere; ContextError
@@ -340,17 +340,17 @@ def _look_for(uuid: str, config: ExperimentConfig, like: list[str], unknown: str
     """Refuses a checkpoint that no experiment here has and that is not in the storage either, as far as that can be told.
 
     ``unknown``: why no experiment here has it; ``like``: others that its writer may have meant."""
-    wanted = config.checkpoint_storage
-    section = wanted.model_dump(mode="json") if wanted else {}
+    checkpoint_storage = config.checkpoint_storage
+    section = checkpoint_storage.model_dump(mode="json") if checkpoint_storage else {}
     if section.get("type") != "shared_fs":
         return
     try:
         store = storage.build(section)
         # What is on nodes alone cannot be looked into from here; a folder that is not made yet has nothing in it.
-        told = Path(str(store)).parent.is_dir() and not store.exists(uuid)
+        missing = Path(str(store)).parent.is_dir() and not store.exists(uuid)
     except (DethpcError, OSError):
         return
-    if told:
+    if missing:
         hint = did_you_mean(uuid, like) or "det checkpoint list EXPERIMENT shows which there are"
         raise NotFound(f"searcher.source_checkpoint_uuid: {unknown}; it is not in {store} either; {hint}")
 

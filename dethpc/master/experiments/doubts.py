@@ -56,10 +56,10 @@ def room(section: Mapping[str, Any]) -> Iterator[str]:
         space = os.statvfs(there)
     except (DethpcError, OSError):
         return
-    left, whole = space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize
-    if section.get("type") == "shared_fs" and left < LITTLE * whole:
+    free, whole = space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize
+    if section.get("type") == "shared_fs" and free < LITTLE * whole:
         yield (
-            f"checkpoint_storage: {place} has {left / 2**30:.1f} GiB left of {whole / 2**30:.1f}; "
+            f"checkpoint_storage: {place} has {free / 2**30:.1f} GiB left of {whole / 2**30:.1f}; "
             "det checkpoint prune --dry-run shows what may go"
         )
 
@@ -71,5 +71,5 @@ def mistake(lines: str) -> str:
         read = subprocess.run(bash, input=lines.encode(), capture_output=True, timeout=10, env={})
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    said = read.stderr.decode(errors="replace").splitlines() if read.returncode else []
-    return said[0].removeprefix("/bin/").strip() if said else ""
+    errors = read.stderr.decode(errors="replace").splitlines() if read.returncode else []
+    return errors[0].removeprefix("/bin/").strip() if errors else ""

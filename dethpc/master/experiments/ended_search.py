@@ -48,8 +48,8 @@ class Described:
         return {**self.search, "brackets": brackets}
 
     def shorter(self, most: int) -> Described:
-        found = self.cut(most)
-        return self if found is None else Described(found, min(self.most, most))
+        description = self.cut(most)
+        return self if description is None else Described(description, min(self.most, most))
 
     @property
     def rungs(self) -> list[dict[str, Any]]:
@@ -59,15 +59,15 @@ class Described:
 def read(home: Home, experiment: Experiment) -> Described | None:
     path = home.search(experiment.id)
     try:
-        found = read_json(path)
-        kept = None if found is None else _Kept.model_validate(found)
+        document = read_json(path)
+        contents = None if document is None else _Kept.model_validate(document)
     except (OSError, RunDirError, ValidationError) as error:
         log.info("how search %s stood when it ended is computed again: %s", experiment.id, error)
         return None
-    wanted = FORMAT, experiment.queue_id, experiment.ended_at
-    if found is None or kept is None or (kept.format, kept.queue_id, kept.ended_at) != wanted:
+    identity = FORMAT, experiment.queue_id, experiment.ended_at
+    if document is None or contents is None or (contents.format, contents.queue_id, contents.ended_at) != identity:
         return None
-    return Described(found["search"], kept.most)
+    return Described(document["search"], contents.most)
 
 
 def drop(home: Home, experiment_id: int) -> None:

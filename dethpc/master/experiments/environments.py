@@ -63,13 +63,13 @@ def kept(home: Home, queue_id: str) -> Environment | None:
 def of_parent(home: Home, parent: Experiment) -> Environment | None:
     """That of a fork whose client sends none. Raises OSError; Refused where the parent's is lost."""
     keep_for_copy(home, parent)
-    found = kept(home, parent.queue_id)
-    if found is None and ExperimentConfig.from_json(parent.config).keeps_environment:
+    environment = kept(home, parent.queue_id)
+    if environment is None and ExperimentConfig.from_json(parent.config).keeps_environment:
         raise Refused(
             f"the environment of experiment {parent.id}, which its fork would get, is missing or damaged: put "
             f"{home.environment(parent.queue_id)} back from a backup, or create the experiment anew with det experiment create"
         )
-    return found
+    return environment
 
 
 def keep_for_copy(home: Home, experiment: Experiment) -> None:
@@ -86,9 +86,9 @@ def drop(home: Home, queue_id: str) -> None:
         home.environment(queue_id).unlink()
 
 
-def sweep(home: Home, known: Collection[str]) -> None:
-    """Remove what belongs to none of the ``known`` experiments: a master ended before it had written down the one it was for."""
+def sweep(home: Home, queue_ids: Collection[str]) -> None:
+    """Remove what belongs to no experiment of ``queue_ids``: a master ended before it had written down the one it was for."""
     with contextlib.suppress(OSError):
         for path in list(home.environments.iterdir()):
-            if path.name not in known:
+            if path.name not in queue_ids:
                 path.unlink()

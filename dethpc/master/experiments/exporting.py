@@ -89,8 +89,8 @@ def of_trials(past: Snapshot) -> Snapshot:
     runs = [run for run in past.of(Run) if run.task_id in ids]
     names = {run.id for run in runs}
     attempts = [attempt for attempt in past.of(Attempt) if attempt.run_id in names]
-    found = {kind: past.of(kind) for kind in IN_MEMORY}
-    return Snapshot({**found, Task: tasks, Run: runs, Attempt: attempts}, 1, 1)
+    rows = {kind: past.of(kind) for kind in IN_MEMORY}
+    return Snapshot({**rows, Task: tasks, Run: runs, Attempt: attempts}, 1, 1)
 
 
 def _pieces(installation: Installation, store: SqlStore, row: Experiment, past: _Past) -> Iterator[bytes]:
@@ -126,9 +126,9 @@ def _read(file: Any, size: int) -> Iterator[bytes]:
 def _reports(content: Iterator[bytes]) -> Iterator[bytes]:
     """The lines of a journal without secrets: a report of a checkpoint says which storage it is in, with its keys. What is damaged
     could hold one as well."""
-    left = b""
+    rest = b""
     for piece in content:
-        *lines, left = (left + piece).split(b"\n")
+        *lines, rest = (rest + piece).split(b"\n")
         yield b"".join(_without_keys(line) for line in lines)
 
 
@@ -180,11 +180,11 @@ def _one_by_one(store: SqlStore, attempts: list[Attempt]) -> Iterator[bytes]:
         after: int | None = None
         while True:
             with store.read() as connection:
-                found = queries.metrics_of_attempt(connection, attempt, after)
-            if not found:
+                metrics = queries.metrics_of_attempt(connection, attempt, after)
+            if not metrics:
                 break
-            after = found[-1].seq
-            yield "".join(_line(metric) for metric in found).encode()
+            after = metrics[-1].seq
+            yield "".join(_line(metric) for metric in metrics).encode()
 
 
 def _line(metric: Metric) -> str:
@@ -197,11 +197,11 @@ def _files(installation: Installation, row: Experiment, past: _Past) -> Iterator
     if row.context_sha256:
         yield copies.CONTEXT, home.context(row.context_sha256)
     for run in past.of(Run):
-        told: set[str] = set()
+        paths: set[str] = set()
         top: Path | None = None
         while top != (now := home.kept(run.id).path):  # twice where its trial is folded while somebody reads slowly
             top = now
             for below in walk(top):
-                if below not in told and copies.run_file(member := f"runs/{run.id}/{below}"):
-                    told.add(below)
+                if below not in paths and copies.run_file(member := f"runs/{run.id}/{below}"):
+                    paths.add(below)
                     yield member, top / below

@@ -53,13 +53,13 @@ def rendered(home: Home) -> list[RunDir]:
 
 def saved_by_rendered(home: Home) -> set[str]:
     """The checkpoints that rendered runs have reported, imported or not. Raises OSError."""
-    found = set()
+    uuids = set()
     for run_dir in rendered(home):
         for k in run_dir.attempts():
             for report in read_remains(run_dir.attempt(k).journal).reports:
                 if report.kind == ReportKind.CHECKPOINT and not fault(report):
-                    found.add(str(report.data["uuid"]))
-    return found
+                    uuids.add(str(report.data["uuid"]))
+    return uuids
 
 
 def _sources(run_dir: RunDir) -> list[str]:
@@ -67,9 +67,9 @@ def _sources(run_dir: RunDir) -> list[str]:
     with contextlib.suppress(OSError, RunDirError):
         spec = read_json(run_dir.spec) or {}
         sources = [spec.get("latest_checkpoint"), spec.get("source_checkpoint")]
-        wanted = [uuid for uuid in sources if isinstance(uuid, str)]
-        if wanted and not _has_finished(run_dir):
-            return wanted
+        uuids = [uuid for uuid in sources if isinstance(uuid, str)]
+        if uuids and not _has_finished(run_dir):
+            return uuids
     return []
 
 

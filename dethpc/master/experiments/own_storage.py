@@ -44,16 +44,16 @@ def own(section: dict[str, Any], home: Home, originals: Sequence[Path]) -> dict[
         if original in (place, *place.parents):
             folder = home.root / place.relative_to(original)
             earlier = [str(place), *(section.get("read_from") or [])]
-            kept = {name: section[name] for name in storage.ABOUT_OTHERS if name in section}
-            return {**kept, "host_path": str(folder), "read_from": list(dict.fromkeys(earlier))}
+            common = {name: section[name] for name in storage.ABOUT_OTHERS if name in section}
+            return {**common, "host_path": str(folder), "read_from": list(dict.fromkeys(earlier))}
     return section
 
 
 def move(home: Home, ledger: Ledger, store: SqlStore) -> None:
     """Change the configurations of all experiments that name a storage of an original of this home; once. Raises StoreError."""
-    known = read_json(home.cluster_file) or {}
+    cluster = read_json(home.cluster_file) or {}
     originals = home.originals
-    if not originals or known.get(_MOVED):
+    if not originals or cluster.get(_MOVED):
         return
     with store.read() as connection:
         rows = [row for row in queries.all_experiments(connection) if row.state.keeps_files]

@@ -35,10 +35,10 @@ class Policies:
 
     def preview(self, experiment_id: int, policy: Policy | None = None) -> tuple[Experiment, list[Checkpoint]]:
         """What would go if the policy were that, by default its own, and the experiment had ended."""
-        kept = self._ledger.look(lambda state: set(needed(state))) | needed_by_rendered(self._home).keys()
+        in_use = self._ledger.look(lambda state: set(needed(state))) | needed_by_rendered(self._home).keys()
         with self._store.read() as connection:
             row = queries.experiment(connection, experiment_id)
-            uuids = chosen(connection, row, kept | kept_by_policy(connection), policy)
+            uuids = chosen(connection, row, in_use | kept_by_policy(connection), policy)
             return row, queries.checkpoints_by_id(connection, uuids)
 
     def set(self, experiment_id: int, counts: dict[str, int]) -> None:
@@ -66,8 +66,8 @@ class Policies:
         return events.LoadExperiment(row, (), events.ChangeExperiment(experiment_id, changes, time.time()))
 
 
-def chosen(connection: Connection, experiment: Experiment, kept: set[str], policy: Policy | None = None) -> list[str]:
-    """What goes by the policy, the experiment's own where none is given, but for what is ``kept`` all the same: uuids, the oldest
+def chosen(connection: Connection, experiment: Experiment, in_use: set[str], policy: Policy | None = None) -> list[str]:
+    """What goes by the policy, the experiment's own where none is given, but for what is ``in_use`` all the same: uuids, the oldest
     first. Nothing that training code put elsewhere."""
     section = ExperimentConfig.from_json(experiment.config).checkpoint_storage
     if section is None:
@@ -80,4 +80,4 @@ def chosen(connection: Connection, experiment: Experiment, kept: set[str], polic
         for row in queries.ranked(connection, experiment, HAVE_FILES)
         if not storage.elsewhere(row.storage, configured)
     ]
-    return unwanted(policy._replace(smaller_is_better=experiment.smaller_is_better), candidates, kept)
+    return unwanted(policy._replace(smaller_is_better=experiment.smaller_is_better), candidates, in_use)

@@ -99,13 +99,13 @@ def fold(
     if variables := _variables(values):
         lower["environment"] = {**lower.get("environment", {}), "environment_variables": variables}
     config = load(config_yaml, file="config", defaults=lower).config
-    wanted = _Wanted.of(request, config, cluster, script.path)
-    lower.setdefault("resources", {})["slots_per_trial"] = wanted.slots
-    lower["slurm"] = {"slots_per_node": wanted.slots_per_node, "gpu_type": request.gpu_type}
+    shape = _Shape.of(request, config, cluster, script.path)
+    lower.setdefault("resources", {})["slots_per_trial"] = shape.slots
+    lower["slurm"] = {"slots_per_node": shape.slots_per_node, "gpu_type": request.gpu_type}
     config = load(config_yaml, file="config", defaults=lower).config
-    notes = [*script.notes, *_translations(given, script.path), *wanted.notes]
-    ours = _overruled(request, wanted, config)
-    kept, dropped = _kept(given, config, ours, cluster)
+    notes = [*script.notes, *_translations(given, script.path), *shape.notes]
+    ours = _overruled(request, shape, config)
+    sbatch_options, dropped = _kept(given, config, ours, cluster)
     for option in dropped:
         notes.append(f"{script.path}: {option} is left out: {ours or 'Slurm does not know the GPUs of the pool'}")
     if partition and config.resources.resource_pool != pool:
@@ -116,9 +116,9 @@ def fold(
         )
         notes.append(f"{script.path}: --partition={partition} {why}")
     elif partition and "," in partition:
-        kept.append(Option("partition", partition))
-    words = [directive(option.name, option.value) for option in kept]
-    return config.with_sbatch_args([*words, *(config.slurm.sbatch_args or [])]), notes
+        sbatch_options.append(Option("partition", partition))
+    arguments = [directive(option.name, option.value) for option in sbatch_options]
+    return config.with_sbatch_args([*arguments, *(config.slurm.sbatch_args or [])]), notes
 
 
 def _of_arguments(
@@ -153,7 +153,7 @@ def _variables(values: Mapping[str, str | None]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _Shape:
     """What the options ask for, in slots of the pool. ``slots_per_node`` is None where Slurm chooses the nodes."""
 
     slots: int
@@ -161,7 +161,7 @@ class _Wanted:
     notes: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, request: Request, config: ExperimentConfig, cluster: Cluster, path: str) -> _Wanted:
+    def of(cls, request: Request, config: ExperimentConfig, cluster: Cluster, path: str) -> _Shape:
         """Raises ConfigError: GPUs of a pool that has none."""
         name = config.resources.resource_pool
         pool, per_slot = cluster.pool(name), cluster.cpus_per_slot.get(name, 1)
@@ -202,12 +202,12 @@ def _is_translated(option: Option) -> bool:
     return option.use is Use.TRANSLATED and option.name != "partition"  # of which more is said
 
 
-def _overruled(request: Request, wanted: _Wanted, config: ExperimentConfig) -> str:
+def _overruled(request: Request, shape: _Shape, config: ExperimentConfig) -> str:
     """Why the options' nodes and GPUs do not count; "" where they do."""
     slots, slurm = config.resources.slots_per_trial, config.slurm
-    if slots != wanted.slots:
-        return f"resources.slots_per_trial is {slots}, not {wanted.slots}"
-    if slurm.slots_per_node != wanted.slots_per_node:
+    if slots != shape.slots:
+        return f"resources.slots_per_trial is {slots}, not {shape.slots}"
+    if slurm.slots_per_node != shape.slots_per_node:
         return f"slurm.slots_per_node is {slurm.slots_per_node}"
     if slurm.gpu_type != request.gpu_type:
         return f"slurm.gpu_type is {slurm.gpu_type}"
@@ -220,20 +220,20 @@ def _kept(
     """The options for sbatch, and those of its shape that the configuration or the pool takes the place of."""
     ours = bool(overruled) or config.resources.resource_pool in cluster.unknown_gpus
     last = {option.name: option for option in options}
-    kept, dropped = list[Option](), list[Option]()
+    sbatch_options, dropped = list[Option](), list[Option]()
     for option in last.values():
         if option.use is Use.TRANSLATED:
             continue
         if not ours or option.use is Use.KEPT:
-            kept.append(option)
+            sbatch_options.append(option)
         elif option.name == "gres":
-            others = [each for each in gres.requested(option.value or "") if each.name != gres.GPU]
-            kept += [replace(option, value=gres.written(others))] if others else []
+            others = [resource for resource in gres.requested(option.value or "") if resource.name != gres.GPU]
+            sbatch_options += [replace(option, value=gres.written(others))] if others else []
             dropped.append(option)
         elif option.name in known.GPUS or (
             overruled and option.name in known.NODES | {"ntasks", "ntasks-per-gpu", "tres-per-task"}
         ):
             dropped.append(option)
         else:
-            kept.append(option)
-    return kept, dropped
+            sbatch_options.append(option)
+    return sbatch_options, dropped

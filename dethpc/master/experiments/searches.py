@@ -41,34 +41,34 @@ class Searches:
         """What ``Searcher.describe`` says, with at most so many trials in each rung. Raises NotFound."""
 
         def look(state: ClusterState) -> dict[str, Any] | None:
-            known = state.experiments.get(experiment.id)
+            running = state.experiments.get(experiment.id)
             # What is to be deleted came into memory without its search's notes.
-            if known is None or not known.row.state.keeps_files:
+            if running is None or not running.row.state.keeps_files:
                 return None
-            return known.searcher.describe(most)
+            return running.searcher.describe(most)
 
         # A run that was submitted by hand and imported is no searcher's: its trial is not the search's.
-        found = self._ledger.look(look) if experiment.kind.submitted else None
-        if found is None:
-            found = self._remembered(experiment, most)
-        if found is None:
-            found = self._computed(experiment.id).cut(most)
-        assert found is not None, "what was computed has every trial"
-        return found
+        description = self._ledger.look(look) if experiment.kind.submitted else None
+        if description is None:
+            description = self._remembered(experiment, most)
+        if description is None:
+            description = self._computed(experiment.id).cut(most)
+        assert description is not None, "what was computed has every trial"
+        return description
 
     def _remembered(self, experiment: Experiment, most: int | None) -> dict[str, Any] | None:
         if not _over(experiment):
             return None
         key = experiment.id, experiment.ended_at
         with self._lock:
-            told = self._told.get(key)
-            if told is not None:
+            cached = self._told.get(key)
+            if cached is not None:
                 self._told.move_to_end(key)
-        found = None if told is None else told.cut(most)
-        if found is None and (kept := ended_search.read(self._home, experiment)) is not None:
-            self._remember(experiment, kept)
-            found = kept.cut(most)
-        return found
+        description = None if cached is None else cached.cut(most)
+        if description is None and (stored := ended_search.read(self._home, experiment)) is not None:
+            self._remember(experiment, stored)
+            description = stored.cut(most)
+        return description
 
     def _computed(self, experiment_id: int) -> Described:
         """With every trial. What is remembered of it belongs to the rows that it was computed from, whatever happened meanwhile."""
@@ -79,15 +79,15 @@ class Searches:
             else:
                 rows = Snapshot({Experiment: [experiment]}, next_experiment_id=1, next_trial_id=1)
         searcher = fold(build, rows).experiments[experiment_id].searcher
-        found = Described(searcher.describe(), searcher.created_count + 1)
+        described = Described(searcher.describe(), searcher.created_count + 1)
         if _over(experiment):
-            self._remember(experiment, found)
+            self._remember(experiment, described)
             if searcher.created_count >= LARGE:
-                self._keep(experiment, found)
-        return found
+                self._keep(experiment, described)
+        return described
 
-    def _keep(self, experiment: Experiment, found: Described) -> None:
-        ended_search.write(self._home, experiment, found)
+    def _keep(self, experiment: Experiment, described: Described) -> None:
+        ended_search.write(self._home, experiment, described)
         try:
             with self._store.read() as connection:
                 gone = not queries.experiment(connection, experiment.id).state.keeps_files
@@ -96,10 +96,10 @@ class Searches:
         if gone:  # the job that removes its files may have been here already
             ended_search.drop(self._home, experiment.id)
 
-    def _remember(self, experiment: Experiment, found: Described) -> None:
+    def _remember(self, experiment: Experiment, described: Described) -> None:
         key = experiment.id, experiment.ended_at
         with self._lock:
-            self._told[key] = found.shorter(_MOST)
+            self._told[key] = described.shorter(_MOST)
             self._told.move_to_end(key)
             while len(self._told) > _KEPT:
                 self._told.popitem(last=False)

@@ -25,13 +25,13 @@ def revealed_text(
     source, problems = read(config_yaml, "config")
     if problems:
         return config_yaml  # whoever loads it says what is wrong
-    known: list[Any] = [defaults]
+    configs: list[Any] = [defaults]
     if parent_id is not None:
         with store.read() as connection:
             parent = queries.experiment(connection, parent_id)
         if parent.owner == owner:
-            known = [parent.config, read(parent.original_config, "config")[0].data, defaults]
-    config, wrong = revealed(source.data, known)
+            configs = [parent.config, read(parent.original_config, "config")[0].data, defaults]
+    config, wrong = revealed(source.data, configs)
     if wrong:
         raise ConfigError([source.placed(problem) for problem in wrong])
     return config_yaml if config == source.data else dump(config)

@@ -57,10 +57,10 @@ def wanted(config: ExperimentConfig, owner: str, at: float) -> tuple[Run, Trial,
 def history(path: Path, live_jobs: set[str]) -> tuple[events.ImportRun, list[events.Event]]:
     """What happened in a run directory, as events. Raises Refused while its job is alive, RunDirError."""
     run_dir = RunDir(path)
-    found = read_json(run_dir.spec)
-    if found is None:
+    document = read_json(run_dir.spec)
+    if document is None:
         raise Refused(f"{path} is not a run directory: it has no spec.json")
-    spec = Spec.from_json(found)
+    spec = Spec.from_json(document)
     if spec.experiment_id:
         raise Refused(f"{path} belongs to experiment {spec.experiment_id}; it is not a standalone run")
     job_id = claimed_by(run_dir)

@@ -79,10 +79,10 @@ class Copies:
     def look(self, path: Path) -> tuple[Found, list[str]]:
         """What is in the archive, and which of its checkpoints have a name that another one has here. Raises Refused for what is
         no whole archive."""
-        found = _opened(path, read)
-        return found, self._known(found.past)
+        contents = _opened(path, read)
+        return contents, self._conflicts(contents.past)
 
-    def _known(self, past: Snapshot) -> list[str]:
+    def _conflicts(self, past: Snapshot) -> list[str]:
         with self._store.read() as connection:
             return [
                 row.uuid for row in queries.checkpoints_by_id(connection, [row.uuid for row in past.of(Checkpoint)])
@@ -129,13 +129,13 @@ class Copies:
     def _commit(self, path: Path, staged: Path, owner: str, copied: Mapping[str, str], queue_id: str) -> None:
         """Put the files beside the run directories, and the rows into the database. None of these is in memory afterwards: there
         may be a million."""
-        found, known = self.look(path)
-        self._stage(path, found, staged)
-        past = _placed(found.past, self.storage, copied, known)
+        contents, conflicts = self.look(path)
+        self._stage(path, contents, staged)
+        past = _placed(contents.past, self.storage, copied, conflicts)
         wish = events.TakeIn(past, owner, queue_id, staged.name, time.time())
 
         def checked() -> events.Event:
-            if again := self._known(past):
+            if again := self._conflicts(past):
                 raise Refused(f"there is a checkpoint {again[0]} here already; import the archive again")
             return wish
 
@@ -151,27 +151,27 @@ class Copies:
 
     # --- files
 
-    def _stage(self, path: Path, found: Found, staged: Path) -> None:
+    def _stage(self, path: Path, contents: Found, staged: Path) -> None:
         """Lay out what is not in rows, below ``staged``, under the names of where it comes from."""
         staged.mkdir(mode=0o700, parents=True)
-        runs = {run.id for run in found.past.of(Run)}
+        runs = {run.id for run in contents.past.of(Run)}
         with zipfile.ZipFile(path) as archive:
-            wanted = [info for info in archive.infolist() if (of := copies.run_file(info.filename)) and of.of in runs]
-            wanted += [archive.getinfo(copies.METRICS), archive.getinfo(copies.ROWS)]
-            size, free = sum(info.file_size for info in wanted), shutil.disk_usage(staged).free
+            members = [info for info in archive.infolist() if (of := copies.run_file(info.filename)) and of.of in runs]
+            members += [archive.getinfo(copies.METRICS), archive.getinfo(copies.ROWS)]
+            size, free = sum(info.file_size for info in members), shutil.disk_usage(staged).free
             if size > free:
                 raise Refused(f"{path} holds {size:,} bytes of logs and metrics; {self._home.root} has {free:,} left")
-            if (sha256 := found.past.of(Experiment)[0].context_sha256) and copies.CONTEXT in archive.namelist():
+            if (sha256 := contents.past.of(Experiment)[0].context_sha256) and copies.CONTEXT in archive.namelist():
                 targz = _whole(archive, copies.CONTEXT, _LARGEST_CONTEXT)
                 contexts.members(targz)
                 if contexts.keep(self._home, targz) != sha256:
                     raise Refused(f"{path} is damaged: {copies.CONTEXT} is not the code of the experiment")
-            for info in wanted:
+            for info in members:
                 target = staged / info.filename
                 target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 with archive.open(info) as source, open(target, "xb", opener=_private) as file:
                     shutil.copyfileobj(source, file, 1 << 20)
-        for _ in _metrics_of(staged, found.past, NewIds.of(found.past, 1, 1)):
+        for _ in _metrics_of(staged, contents.past, NewIds.of(contents.past, 1, 1)):
             pass  # every line is looked at before anything is committed
 
     def _finish(self, staged: Path) -> Experiment | None:
@@ -332,7 +332,7 @@ def _metrics_of(staged: Path, past: Snapshot, ids: NewIds) -> Iterator[Metric]:
 def _typed(metric: Metric) -> dict[str, Any]:
     """Raises TypeError for what no report has."""
     steps, seq, values = metric.steps_completed, metric.seq, metric.metrics
-    numbers = all(type(each) is int and -(2**63) <= each < 2**63 for each in (steps, seq))
+    numbers = all(type(number) is int and -(2**63) <= number < 2**63 for number in (steps, seq))
     if not numbers or not isinstance(values, dict) or too_deep(values):
         raise TypeError("its fields are others")
     return {"group": str(metric.group), "reported_at": float(metric.reported_at)}
@@ -341,12 +341,12 @@ def _typed(metric: Metric) -> dict[str, Any]:
 # --- checkpoints
 
 
-def _placed(past: Snapshot, section: dict[str, Any], copied: Mapping[str, str], known: Collection[str]) -> Snapshot:
+def _placed(past: Snapshot, section: dict[str, Any], copied: Mapping[str, str], conflicts: Collection[str]) -> Snapshot:
     """The rows, with everything in this installation's storage: what is deleted here must not be missing there. Checkpoints that
-    were not copied are gone; of the ``known`` there are others of the same name here."""
+    were not copied are gone; of the ``conflicts`` there are others of the same name here."""
     experiment = past.of(Experiment)[0]
     config = {**experiment.config, "checkpoint_storage": {**section, **_about_others(experiment)}}
-    names = {each: str(uuid.uuid4()) for each in known} | dict(copied)
+    names = {name: str(uuid.uuid4()) for name in conflicts} | dict(copied)
 
     def placed(row: Checkpoint) -> Checkpoint:
         row = replace(row, uuid=names.get(row.uuid, row.uuid), storage=section)
@@ -370,6 +370,6 @@ def _placed(past: Snapshot, section: dict[str, Any], copied: Mapping[str, str], 
 
 
 def _about_others(experiment: Experiment) -> dict[str, Any]:
-    known = ExperimentConfig.from_json(experiment.config).checkpoint_storage
-    fields = known.model_dump(mode="json") if known else {}
+    section = ExperimentConfig.from_json(experiment.config).checkpoint_storage
+    fields = section.model_dump(mode="json") if section else {}
     return {name: fields[name] for name in storage.ABOUT_OTHERS if name in fields and name != "type"}

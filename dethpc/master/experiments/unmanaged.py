@@ -108,9 +108,9 @@ class Unmanaged:
         with self._lock:
             if external_id:
                 with self._store.read() as connection:
-                    known = queries.experiment_of_external_id(connection, external_id)
-                if known is not None:
-                    return known
+                    experiment = queries.experiment_of_external_id(connection, external_id)
+                if experiment is not None:
+                    return experiment
             row = self._ledger.do(
                 events.CreateExperiment(
                     owner=owner,
@@ -234,8 +234,8 @@ class Unmanaged:
         return trial
 
     def _remember(self, experiment_id: int) -> None:
-        known = self._ledger.state.experiments.get(experiment_id)
-        if known is not None and known.trials:
+        live = self._ledger.state.experiments.get(experiment_id)
+        if live is not None and live.trials:
             return
 
         def read() -> events.Event:

@@ -203,7 +203,7 @@ class Source:
             yield from times.spans(self.path, prefilter.lowest or b"", prefilter.highest or b"\xff")
 
     def _chosen(
-        self, blocks: Iterator[tuple[int, bytes]], wanted: Filter, *, backward: bool = False
+        self, blocks: Iterator[tuple[int, bytes]], line_filter: Filter, *, backward: bool = False
     ) -> Iterator[Line | None]:
         """What is no text for long is not read on: it may be without end."""
         since, before = -1, b""
@@ -211,10 +211,10 @@ class Source:
             if block or since < 0:
                 since, before = begin, block
             elif abs(begin - since) > _PATIENCE + len(before):
-                yield from filter(wanted, [self._given_up(begin, split(before)[:: 1 if backward else -1])])
+                yield from filter(line_filter, [self._given_up(begin, split(before)[:: 1 if backward else -1])])
                 return
-            lines = self.prefilter(wanted).lines(block)
-            yield from self.judged(reversed(list(lines)) if backward else lines, wanted, begin)
+            lines = self.prefilter(line_filter).lines(block)
+            yield from self.judged(reversed(list(lines)) if backward else lines, line_filter, begin)
             yield None
 
     def _given_up(self, offset: int, before: Iterable[bytes]) -> Line:

@@ -18,7 +18,7 @@ WAITS = "HPC job waiting to be scheduled"
 
 class Milestone(NamedTuple):
     level: str
-    words: str
+    message: str
 
 
 def of_start(run: Run, k: int, started: Started) -> Milestone:

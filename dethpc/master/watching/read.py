@@ -193,7 +193,7 @@ class Reader:
     def _tell_milestone(self, run: Run, k: int, milestone: Milestone | None, at: float | None = None) -> None:
         """``at``: when it was passed; None: just now."""
         if milestone is not None:
-            write(self._home, run.id, k, milestone.words, milestone.level, at)
+            write(self._home, run.id, k, milestone.message, milestone.level, at)
 
     @contextlib.contextmanager
     def _passed_over_when_killed(self, run: Run) -> Iterator[None]:
