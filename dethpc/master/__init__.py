@@ -1,1 +1,1 @@
-"""The master: the daemon that joins engine, state, scheduler and the wire. Only this room sees them all."""
+"""The master: the daemon that connects engine, database, scheduler and HTTP interface. No other package imports all of them."""

@@ -1,7 +1,7 @@
-"""The certificate that a master shows: its own, which it makes at its first start, or the site's.
+"""The TLS certificate that a master presents: its own, created at its first start, or the site's.
 
-Clients know it by the fingerprint in ``master.json``, so that neither its issuer nor its names nor its dates matter to them. The
-published client and browsers look at those: hence the names, and a life that nobody has to think of.
+``det`` compares its fingerprint with the one in ``master.json`` and ignores issuer, names and dates. The published client and
+browsers check names and dates: hence the list of names and the long validity.
 """
 
 from __future__ import annotations

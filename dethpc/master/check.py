@@ -1,7 +1,7 @@
-"""``det master check``: what differs between the database and the files that it can be made from. ``check`` changes nothing.
+"""``det master check``: differences between the database and the files that it can be rebuilt from. ``check`` changes nothing.
 
-A master may run meanwhile. It commits before it appends, and appends before it goes on: what the change log said before the
-database was read, the database knows; what the database says, the change log says a moment later.
+A master may run at the same time. It commits a change before it appends it to the change log, and appends it before it continues:
+what the change log held before the database was read is in the database, and what is in the database follows in the change log.
 """
 
 from __future__ import annotations

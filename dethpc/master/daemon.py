@@ -1,4 +1,4 @@
-"""The master: puts the rooms together and lets them run."""
+"""The master process: builds its services, starts them in order and stops them in reverse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ends a master that has nothing to do, where the site wants that: the next command starts another."""
+"""Ends a master that has been idle for as long as the site configuration allows; the next command starts another."""
 
 from __future__ import annotations
 

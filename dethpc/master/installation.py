@@ -1,4 +1,4 @@
-"""One master's installation: where it lives, what its site says, who it is."""
+"""One master's installation: its home directory, its site configuration and its cluster id."""
 
 from __future__ import annotations
 

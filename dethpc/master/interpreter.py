@@ -1,6 +1,6 @@
-"""How Python itself is set in a master's process: while it starts, and while it is at work.
+"""Settings of the Python interpreter in a master's process, during its start and afterwards.
 
-Only who has the process for itself calls this: it concerns all that runs there.
+They affect the whole process: call these functions only in a process that runs nothing but the master.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The addresses on which a master listens: those by which its jobs and its owner reach it, and no others.
+"""The addresses on which a master listens: those at which its jobs and its owner reach it, and no others.
 
-A compute node reaches this machine at the address that this machine's kernel gives to packets for the node. Loopback comes besides,
-for ``det`` and tunnels on this machine, all of it: nobody else can then answer there under the same port.
+A compute node reaches this machine at the address that the kernel uses for packets to the node. The master always listens on
+loopback as well, for ``det`` and tunnels, and on IPv4 and IPv6 both: no other process can then answer there on the same port.
 """
 
 from __future__ import annotations

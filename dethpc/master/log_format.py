@@ -1,4 +1,4 @@
-"""The master's log: an entry begins at the beginning of a line, and nobody else's text can begin one."""
+"""The format of the master's log: each entry starts a line, and text that the master quotes cannot start one."""
 
 from __future__ import annotations
 

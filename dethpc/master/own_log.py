@@ -1,4 +1,4 @@
-"""The master's own log, by number of line."""
+"""Reads the master's own log by line number."""
 
 from __future__ import annotations
 

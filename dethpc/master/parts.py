@@ -1,4 +1,4 @@
-"""What the services of a master share, and how it is opened."""
+"""The objects that all services of a master share, such as database, ledger and scheduler, and how they are opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Limits the rate of log lines that clients without a token can cause: a log that turns over would hide what they did."""
+"""Limits the rate of log lines that clients without a token can cause: rotation of a flooded log would remove the record of what
+they did."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""``det master rebuild``: the database made again from the shared file system, beside the old one, and put in its place when it is
-whole. A rebuild that is killed leaves the old database as it was; the next one begins again."""
+"""``det master rebuild``: rebuilds the database from the shared file system, beside the old one, and replaces that when complete.
+
+A rebuild that is killed leaves the old database unchanged; the next one starts again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work beside all else that comes round by the clock: each round on a thread of its own, and none of them ends a master."""
+"""Periodic background work: each kind runs on its own thread, and an error is logged and does not end the master."""
 
 from __future__ import annotations
 

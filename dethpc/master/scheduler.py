@@ -1,4 +1,4 @@
-"""The scheduler of this master: Slurm by the site's pools and limits, or this machine."""
+"""The scheduler of this master: Slurm, with the pools and limits of the site, or the local scheduler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How the last master reached its scheduler: kept in the home, for a shell that is set up for none may start the next one."""
+"""How the last master reached its scheduler, stored in the home: the next master may start in a shell without that scheduler's
+environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a home and a site configuration to a master that serves until a signal ends it."""
+"""Starts a master from a home and a site configuration, and serves until a signal ends it."""
 
 from __future__ import annotations
 

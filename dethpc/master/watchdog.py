@@ -1,4 +1,4 @@
-"""Looks after the threads without which a master answers and does nothing, and after its end."""
+"""Monitors the threads that a master depends on, and ends a process that does not stop in time."""
 
 from __future__ import annotations
 

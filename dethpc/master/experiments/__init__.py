@@ -1,1 +1,1 @@
-"""How experiments come into being and what is kept of them: created, unmanaged, standalone; their checkpoints."""
+"""Creation of experiments (managed, unmanaged, standalone and imported), what is stored of them, and their checkpoints."""

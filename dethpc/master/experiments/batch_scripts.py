@@ -1,4 +1,4 @@
-"""Shell scripts of an experiment: which of them sbatch would submit, and what is wrong with the others."""
+"""Shell scripts of an experiment: which of them are submitted with sbatch, and warnings about the others."""
 
 from __future__ import annotations
 

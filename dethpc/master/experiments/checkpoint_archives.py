@@ -1,4 +1,4 @@
-"""The files of a checkpoint as one archive, read from its storage while they are sent: for who cannot read that."""
+"""The files of a checkpoint as one archive, streamed from its storage to clients that cannot read the storage themselves."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Checkpoints after their report: other metadata, and deletion with their files.
+"""Changes to reported checkpoints: their metadata, and deletion with their files.
 
-The rows are committed first: a checkpoint that the database calls complete has all its files, whenever the master ends. A task
-removes the files afterwards, for what the rows say of it: see ``master.files.collector``.
+The rows are committed first: a checkpoint that is COMPLETED in the database has all its files, whenever the master ends. A task
+then removes the files according to the rows: see ``master.files.collector``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which checkpoints an experiment may claim as its own: what rows and run directories prove, for storages to compare."""
+"""Which checkpoints an experiment owns, according to rows and run directories; storages check it before they delete or serve it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How two context directories differ: which files, and in which lines. Memory and time are bounded, whatever the files are."""
+"""Differences between two context directories, by file and by line. Memory and time are bounded, whatever the files contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an experiment's hook and code say that works otherwise here than in Determined's containers: what to tell its owner."""
+"""Notes for the owner about the startup hook and code of an experiment that behave differently in Determined's containers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What owners ask of their experiments and of the queue, also of experiments that have ended and left memory."""
+"""Operations of owners on experiments and the queue, including experiments that have ended and are no longer in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experiments come into being: from a configuration and a context, for runs elsewhere, or from a run that was submitted by hand."""
+"""Creation of experiments: from a configuration and a context, for runs elsewhere, or from a run that was submitted by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a configuration says that cannot work, or changes nothing, as far as the login node can tell: what to tell its owner."""
+"""Warnings for the owner about settings that cannot work or have no effect, as far as the login node can determine."""
 
 from __future__ import annotations
 

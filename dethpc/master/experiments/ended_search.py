@@ -1,6 +1,6 @@
-"""How a large search stood when it ended, kept in its experiment's folder: to fold one of 100,000 trials anew takes seconds.
+"""The final state of a large search, stored in its experiment's folder: replaying a search of 100,000 trials takes seconds.
 
-Nothing rests on the file: one that is missing, damaged, of another release or of an end before this one is as none.
+The file is a cache: one that is missing, damaged, from another release or from an earlier end is ignored.
 """
 
 from __future__ import annotations

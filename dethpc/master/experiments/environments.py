@@ -1,6 +1,6 @@
-"""The environment that an experiment's jobs run in: kept when it is created, the same for all its runs, gone with it.
+"""The environment in which an experiment's jobs run: stored when it is created, the same for all its runs, deleted with it.
 
-Its file is named by the experiment's uuid, which is known before its number and comes back with a rebuild. No row holds a variable.
+Its file is named by the experiment's uuid, which exists before its id and survives a rebuild. No row holds a variable.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""An experiment as one archive: its rows, metrics, code, logs and journals. Checkpoints are added by who can read their storage.
+"""An experiment as one archive: its rows, metrics, code, logs and journals. Checkpoints are added by the client, which can read
+their storage.
 
-Secrets stay here: configurations are masked, and of run directories nothing is taken that holds a token.
+Secrets are not exported: configurations are masked, and files of run directories that hold a token are left out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Commands of an experiment that install packages, where its interpreter is the one that serves det: what to tell its owner."""
+"""Notes for the owner about commands that would install packages into the Python environment that serves det."""
 
 from __future__ import annotations
 

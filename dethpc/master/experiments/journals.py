@@ -1,4 +1,4 @@
-"""What the master writes itself of runs that are trained elsewhere: their journals and logs."""
+"""Journals and logs that the master writes for runs that are trained elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who needs a checkpoint of whom the engine knows nothing: models, and runs that were rendered without a master."""
+"""Checkpoints in use outside the engine: by versions of models, and by runs that were rendered without a master."""
 
 from __future__ import annotations
 

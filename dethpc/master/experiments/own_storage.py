@@ -1,4 +1,4 @@
-"""A home that was copied and has become one of its own gets a storage of its own.
+"""Gives a copied home that became independent a checkpoint storage of its own.
 
 Configurations name the checkpoint storage by its absolute path, which by default is a folder of the home. In a copy, that is a
 folder of the original: its experiments read from there what they had saved until they were copied, and write and delete in this

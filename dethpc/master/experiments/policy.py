@@ -1,4 +1,4 @@
-"""Which checkpoints of an experiment its policy does not keep, and what is done when somebody sets one."""
+"""Which checkpoints of an experiment its retention policy deletes, and how a policy is changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the scheduler says of an experiment's trials before there is one."""
+"""What the scheduler predicts for an experiment's trials before any is submitted."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What an experiment asks of Slurm by options of sbatch, in its script, in ``slurm.sbatch_args`` and in its shell: read whole, and
-laid under its configuration."""
+"""The resources that an experiment requests by sbatch options, in its script, in ``slurm.sbatch_args`` and in its shell. They are
+defaults below its configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How searches stand. One that goes on is in the engine's memory; what has ended never changes, and is kept as it was told."""
+"""Descriptions of searches. A running search is in the engine's memory; the description of one that has ended never changes, and is
+cached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets of a configuration that was shown with them hidden, and comes back as a new experiment's."""
+"""Restores the secrets of a configuration that was shown with them masked and is submitted again as a new experiment."""
 
 from __future__ import annotations
 

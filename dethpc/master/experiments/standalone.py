@@ -1,4 +1,4 @@
-"""Runs without a master: a script to submit by hand, and its journal taken in afterwards."""
+"""Runs without a master: a script to submit by hand, and the import of its journal afterwards."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""An archive of an experiment becomes an experiment here.
+"""Imports an archive of an experiment.
 
-What the archive holds is checked as a whole first, and put beside the run directories. Then one commit makes the experiment, with
-new ids; its files are moved to where these ids have them, and its metrics follow. A master that is killed in between goes on at its
-next start.
+The whole archive is checked first and unpacked beside the run directories. One commit then creates the experiment, with new ids;
+its files are moved to the paths of these ids, and its metrics follow. A master that is killed in between continues the import at
+its next start.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Experiments that run elsewhere: a script outside the cluster reports over the REST API, and the master keeps the journal.
+"""Experiments that run elsewhere: a script outside the cluster reports over the REST API, and the master writes the journal.
 
-A report is appended to the journal of the trial's present run before the engine hears of it, as training code on the cluster
-does it itself; so the journal is the truth here, too, and the database can be made again from it. A script that says nothing
-for a while (its heartbeat comes once a minute) is taken for dead.
+A report is appended to the journal of the trial's current run before it reaches the engine, as training code on the cluster does
+it itself: the journal is authoritative here, too, and the database can be rebuilt from it. A script that sends nothing for a while
+(its heartbeat comes once a minute) is considered dead.
 """
 
 from __future__ import annotations
