@@ -114,17 +114,17 @@ class Auth:
 
     def principal(self, token: str) -> Principal:
         """May read the database. Raises: Unauthorized, RunOver."""
-        known = self.remembered(token)
-        if known is not None:
-            return known
+        principal = self.remembered(token)
+        if principal is not None:
+            return principal
         if token.startswith(RunToken.PREFIX):
             return self._run(token)
-        for kept in self._records.find(Token, sha256=digest(token)) if token else ():
-            if kept.kind is TokenKind.PAGES:
+        for record in self._records.find(Token, sha256=digest(token)) if token else ():
+            if record.kind is TokenKind.PAGES:
                 break  # it is for pages alone
-            if kept.good(time.time()):
+            if record.good(time.time()):
                 return Principal(self.owner)
-            if kept.revoked:
+            if record.revoked:
                 raise Unauthorized("this login or access token was ended: log in again, or make another token", 401)
         raise Unauthorized("the token is missing, wrong or expired", 401)
 
@@ -132,8 +132,8 @@ class Auth:
         """As ``principal``, without the database: None means ask."""
         if hmac.compare_digest(token.encode(), self._token.encode()):
             return Principal(self.owner)
-        known = self._seen.get(digest(token)) if token.startswith(RunToken.PREFIX) else None
-        return known[1] if known is not None and time.monotonic() - known[0] < _MEMORY_SECONDS else None
+        entry = self._seen.get(digest(token)) if token.startswith(RunToken.PREFIX) else None
+        return entry[1] if entry is not None and time.monotonic() - entry[0] < _MEMORY_SECONDS else None
 
     def _run(self, token: str) -> Principal:
         key = digest(token)
@@ -194,7 +194,7 @@ class Auth:
         for old in self._records.find(Token, kind=kind):
             if old.expires_at is not None and old.expires_at < now - KEPT_SECONDS:
                 self._records.drop(old)
-        kept = self._records.add(
+        record = self._records.add(
             Token,
             user_id=self.user.id,
             kind=kind,
@@ -203,7 +203,7 @@ class Auth:
             expires_at=None if lifespan is None else now + lifespan,
             description=description,
         )
-        return token, kept
+        return token, record
 
     def proof(self, nonce: str, address: tuple[str, int], run_id: str = "") -> str:
         """What shows a client that this is the owner's master, or a run that this is its master. Raises ValueError when ``nonce``
@@ -242,10 +242,10 @@ class Auth:
         Raises: Unauthorized, with one message whatever was wrong; TooManyLogins.
         """
         given, user = password if hashed else salted(password), self.user
-        known = username.encode() == self.owner.encode() and given.encode() != b""
+        user_exists = username.encode() == self.owner.encode() and given.encode() != b""
         # Nobody guesses the token: who has it need not wait for those who guess.
-        if not (known and hmac.compare_digest(given.encode(), salted(self._token).encode())):
-            if not self._passwords.check(given, user.password, known=known, peer=peer, name=username):
+        if not (user_exists and hmac.compare_digest(given.encode(), salted(self._token).encode())):
+            if not self._passwords.check(given, user.password, user_exists=user_exists, peer=peer, name=username):
                 raise Unauthorized("invalid credentials", 401)
             if self._passwords.outdated(user.password):
                 user = self._keep_password(given)
@@ -280,9 +280,9 @@ def _owner_token(path: Path) -> str:
 
     Raises RunDirError, OSError.
     """
-    if found := read_token(path):
+    if token := read_token(path):
         os.chmod(path, 0o600)
-        return found
+        return token
     staged = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     fd = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

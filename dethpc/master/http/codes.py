@@ -42,7 +42,7 @@ class OneTimeCodes:
         # Root can do all that the owner can, and runs what forwards connections on some machines.
         users = frozenset(("user 0", f"user {os.geteuid()}", peer))
         with self._lock:
-            self._codes = {key: kept for key, kept in self._codes.items() if kept.until > now}
+            self._codes = {key: entry for key, entry in self._codes.items() if entry.until > now}
             while len(self._codes) >= MOST:
                 self._codes.pop(next(iter(self._codes)))
             self._codes[digest(code)] = _Code(now + LIFESPAN, users, content)
@@ -53,16 +53,16 @@ class OneTimeCodes:
         of this machine: the code stays good for the one who asked for it."""
         key = digest(code)
         with self._lock:
-            kept = self._codes.get(key)
-            if kept is not None and peer.startswith("user ") and peer not in kept.users:
+            entry = self._codes.get(key)
+            if entry is not None and peer.startswith("user ") and peer not in entry.users:
                 log.warning("a one-time code of det ui was shown by %s of this machine, and refused", peer)
                 raise Unauthorized("this link belongs to another user of this machine", 401)
             self._codes.pop(key, None)
-        if kept is None or kept.until <= time.monotonic():
+        if entry is None or entry.until <= time.monotonic():
             raise Unauthorized(
                 f"this link was used or is older than {LIFESPAN / 60:.0f} minutes; det ui prints another one", 401
             )
-        return kept.content
+        return entry.content
 
 
 def digest(code: str) -> str:

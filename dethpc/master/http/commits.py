@@ -126,5 +126,5 @@ def _of(row: Row) -> int | None:
     """The experiment that a row concerns."""
     if isinstance(row, Experiment):
         return row.id
-    found = getattr(row, "experiment_id", None)
-    return found if isinstance(found, int) else None
+    experiment_id = getattr(row, "experiment_id", None)
+    return experiment_id if isinstance(experiment_id, int) else None

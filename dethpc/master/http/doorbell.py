@@ -50,9 +50,9 @@ class Doorbell:
         """Journal lines from a run: returns the last sequence number applied, and why the run should stop, if it should.
 
         Raises ValueError when a line is damaged, and what ``Ledger.do`` raises."""
-        taken = self.take(attempt, lines)
-        if taken is not None:
-            taken.result()
+        commit = self.take(attempt, lines)
+        if commit is not None:
+            commit.result()
         return self.answer(attempt, lines)
 
     def take(self, attempt: AttemptId, lines: Sequence[str | bytes]) -> Future[list[Row]] | None:
@@ -64,18 +64,18 @@ class Doorbell:
         # What is unsound is told of when the journal is read, as all that follows then is.
         sound = list(takewhile(lambda report: not fault(report) and self._is_of_its_own(attempt, report), reports))
         others = taken_over(self._ledger, self._store, attempt.run, sound)
-        said = events.Reported(attempt.run, attempt.number, sound, time.time(), others=others, sound=True)
+        event = events.Reported(attempt.run, attempt.number, sound, time.time(), others=others, sound=True)
         urgent = any(report.durable for report in sound)
-        return self._ledger.post(said, 0.0 if urgent else min(MOST_WAIT, WAIT_OF_EACH * len(self._ledger.state.runs)))
+        return self._ledger.post(event, 0.0 if urgent else min(MOST_WAIT, WAIT_OF_EACH * len(self._ledger.state.runs)))
 
     def answer(self, attempt: AttemptId, lines: Sequence[str | bytes]) -> tuple[int, str | None]:
         """What ``ring`` returns, once ``lines`` are taken in."""
-        known = self._ledger.state.attempt(*attempt)
-        if known is None or not lines:
-            self._visitors.rung(attempt.run, every_attempt=known is None)
-        if known is None:
+        attempt_state = self._ledger.state.attempt(*attempt)
+        if attempt_state is None or not lines:
+            self._visitors.rung(attempt.run, every_attempt=attempt_state is None)
+        if attempt_state is None:
             return 0, self.stop_reason(attempt)
-        applied = known.applied_seq
+        applied = attempt_state.applied_seq
         if lines and applied < number_of(lines[-1]):
             self._visitors.rung(attempt.run)  # a gap: the journal has what is missing
         elif lines:
@@ -94,14 +94,14 @@ class Doorbell:
             run = self._ledger.state.runs.get(attempt.run)
             trial = run and self._ledger.state.trial_of(run)
             return not trial or trial.source_checkpoint != report.data["uuid"]
-        told = report.data.get("storage") if report.kind == ReportKind.CHECKPOINT else None
-        if not told:
+        place = report.data.get("storage") if report.kind == ReportKind.CHECKPOINT else None
+        if not place:
             return True
         run = self._ledger.state.runs.get(attempt.run)
         experiment = self._ledger.state.experiments.get((run and run.experiment_id) or -1)
         if experiment is None:
             return False
-        return not storage.elsewhere(told, TrialConfig.from_json(experiment.row.config).checkpoint_storage)
+        return not storage.elsewhere(place, TrialConfig.from_json(experiment.row.config).checkpoint_storage)
 
     def stop_reason(self, attempt: AttemptId) -> str | None:
         """Why the attempt should checkpoint and end; None while it should go on. Returns at once."""

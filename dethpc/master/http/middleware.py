@@ -109,19 +109,19 @@ class AuthMiddleware:
         return await asyncio.to_thread(self.auth.pages.find, shown, host_name(headers)) if shown else None
 
     async def _principal(self, token: str) -> Principal:
-        known = self.auth.remembered(token)
-        return known if known is not None else await asyncio.to_thread(self.auth.principal, token)
+        principal = self.auth.remembered(token)
+        return principal if principal is not None else await asyncio.to_thread(self.auth.principal, token)
 
 
 def is_page(path: str) -> bool:
     return path == PAGES or path.startswith(f"{PAGES}/")
 
 
-def cookie(headers: dict[bytes, bytes], wanted: bytes) -> str:
+def cookie(headers: dict[bytes, bytes], cookie_name: bytes) -> str:
     """The login that a browser shows, "" when it has none."""
     for pair in headers.get(b"cookie", b"").split(b";"):
         name, _, value = pair.strip().partition(b"=")
-        if name == wanted:
+        if name == cookie_name:
             return value.decode("latin-1")
     return ""
 
@@ -132,10 +132,10 @@ def host_name(headers: dict[bytes, bytes]) -> str:
     return split(host.decode("latin-1"))[0]
 
 
-def _recognise(state: dict[str, Any], known: bool) -> None:
+def _recognise(state: dict[str, Any], authenticated: bool) -> None:
     visit: Visit | None = state.get(VISIT)
     if visit is not None:
-        visit.known = known
+        visit.known = authenticated
 
 
 def bearer(headers: dict[bytes, bytes]) -> str:

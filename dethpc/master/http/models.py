@@ -173,9 +173,9 @@ def page(offset: int, limit: int) -> Page:
 
 def paged(items: Sequence[T], offset: int, limit: int) -> tuple[list[T], Pagination]:
     """A page of a list that is in memory."""
-    asked = page(offset, limit)
-    found = list(asked.of(items))
-    return found, Pagination.of(len(items), asked.begin(len(items)), limit, len(found))
+    requested_page = page(offset, limit)
+    page_items = list(requested_page.of(items))
+    return page_items, Pagination.of(len(items), requested_page.begin(len(items)), limit, len(page_items))
 
 
 STATES = frozenset({*(state.value for state in State), "QUEUED", "PULLING", "STARTING", "RUNNING"})
@@ -186,10 +186,10 @@ CHECKPOINT_STATES = frozenset(state.value for state in CheckpointState)
 JOB_STATES = frozenset({"QUEUED", "SCHEDULED", "SCHEDULED_BACKFILLED"})
 
 
-def names_of_states(wanted: Iterable[str], known: Collection[str] = STATES) -> set[str]:
+def names_of_states(requested_states: Iterable[str], all_states: Collection[str] = STATES) -> set[str]:
     """``STATE_X`` and plain ``X`` alike; the unspecified state is no wish. Raises Refused for one that there is not: what it was
     meant to leave out must be neither shown nor acted upon."""
-    names = {name.removeprefix("STATE_") for name in wanted} - {"UNSPECIFIED"}
-    if unknown := sorted(names - set(known)):
-        raise Refused(f"states: there is no state {show(unknown[0])}, only {', '.join(sorted(known))}")
+    names = {name.removeprefix("STATE_") for name in requested_states} - {"UNSPECIFIED"}
+    if unknown := sorted(names - set(all_states)):
+        raise Refused(f"states: there is no state {show(unknown[0])}, only {', '.join(sorted(all_states))}")
     return names

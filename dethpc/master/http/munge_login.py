@@ -43,8 +43,8 @@ class MungeLogin:
 
     def nonce(self) -> str:
         """It tells when it was made, and that it was made here: so that nothing is kept for strangers who ask."""
-        made = f"{int(time.time()):x}-{secrets.token_hex(16)}"
-        return f"{made}-{self._sign(made)}"
+        stamp = f"{int(time.time()):x}-{secrets.token_hex(16)}"
+        return f"{stamp}-{self._sign(stamp)}"
 
     def answer(self, credential: str, where: str) -> str:
         """The credential for the client, with the owner's key. ``where``: as the connection that it came by has it.
@@ -72,11 +72,11 @@ class MungeLogin:
 
     def _is_fresh(self, nonce: str) -> bool:
         """Whether it was made here, a moment ago, and is used for the first time."""
-        made, _, signed = nonce.rpartition("-")
-        if not hmac.compare_digest(self._sign(made).encode(), signed.encode()):
+        stamp, _, signature = nonce.rpartition("-")
+        if not hmac.compare_digest(self._sign(stamp).encode(), signature.encode()):
             return False
         now = time.time()
-        if not -1 <= now - int(made.partition("-")[0], 16) <= SECONDS:
+        if not -1 <= now - int(stamp.partition("-")[0], 16) <= SECONDS:
             return False
         with self._lock:
             self._used = {used: at for used, at in self._used.items() if now - at <= SECONDS}
@@ -84,5 +84,5 @@ class MungeLogin:
             self._used[nonce] = now
         return first
 
-    def _sign(self, made: str) -> str:
-        return hmac.new(self._secret, made.encode("utf-8", "replace"), "sha256").hexdigest()
+    def _sign(self, stamp: str) -> str:
+        return hmac.new(self._secret, stamp.encode("utf-8", "replace"), "sha256").hexdigest()

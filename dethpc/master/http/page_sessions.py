@@ -139,14 +139,14 @@ class PageSessions:
 
     def _enter(self, program: str) -> Entry:
         # The record is made while the password cannot change, and lasts once the browser has arrived under the pages' host name.
-        _, kept = self._auth.make_token(TokenKind.PAGES, _ARRIVAL, program)
-        return Entry(kept.id, time.monotonic())
+        _, record = self._auth.make_token(TokenKind.PAGES, _ARRIVAL, program)
+        return Entry(record.id, time.monotonic())
 
     def _good(self, row: int) -> Token:
-        found = self._records.find(Token, id=row)
-        if not found or found[0].kind is not TokenKind.PAGES or not found[0].good(time.time()):
+        tokens = self._records.find(Token, id=row)
+        if not tokens or tokens[0].kind is not TokenKind.PAGES or not tokens[0].good(time.time()):
             raise Unauthorized("this login was ended: log in again", 401)
-        return found[0]
+        return tokens[0]
 
     # --- what a request may do
 
@@ -186,7 +186,7 @@ class PageSessions:
 
     def end(self, login: PageSession) -> None:
         with self._lock:
-            self._sessions = {key: kept for key, kept in self._sessions.items() if kept.row != login.row}
+            self._sessions = {key: session for key, session in self._sessions.items() if session.row != login.row}
         for row in self._records.find(Token, id=login.row):
             self._records.drop(row)
 

@@ -25,10 +25,10 @@ async def only_known_parameters(request: Request) -> None:
     if not request.query_params:
         return
     route: APIRoute = request.scope["route"]
-    known = _known(route)
-    unknown = [name for name in request.query_params if name not in known]
+    parameters = _known(route)
+    unknown = [name for name in request.query_params if name not in parameters]
     if unknown:
-        there = f"it has {', '.join(sorted(known))}" if known else "it has none"
+        there = f"it has {', '.join(sorted(parameters))}" if parameters else "it has none"
         raise Refused(
             f"{request.method} {request.url.path} does not know the parameter {', '.join(unknown)[:200]!r}; {there}"
         )

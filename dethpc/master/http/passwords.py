@@ -50,17 +50,17 @@ class Delays:
     def left(self, key: tuple[str, str]) -> float:
         """Seconds until ``key`` may try again; 0 or less: now."""
         with self._lock:
-            known = self._failures.get(hash(key))
-        if known is None or known.number < _FREE_FAILURES:
+            failures = self._failures.get(hash(key))
+        if failures is None or failures.number < _FREE_FAILURES:
             return 0.0
-        delay = min(_LONGEST_DELAY, 2.0 ** (known.number - _FREE_FAILURES))
-        return known.at + delay - time.monotonic()
+        delay = min(_LONGEST_DELAY, 2.0 ** (failures.number - _FREE_FAILURES))
+        return failures.at + delay - time.monotonic()
 
     def failed(self, key: tuple[str, str]) -> None:
         now = time.monotonic()
         with self._lock:
-            known = self._failures.pop(hash(key), None)
-            number = known.number if known is not None and now - known.at < _FORGOTTEN_AFTER else 0
+            failures = self._failures.pop(hash(key), None)
+            number = failures.number if failures is not None and now - failures.at < _FORGOTTEN_AFTER else 0
             self._failures[hash(key)] = _Failures(number + 1, now)
             if len(self._failures) > _REMEMBERED:
                 self._failures.popitem(last=False)
@@ -83,29 +83,29 @@ class Passwords:
     def hash(self, given: str) -> str:
         return self._threads.submit(lambda: _hasher().hash(given)).result()
 
-    def check(self, given: str, kept: str, *, known: bool, peer: str, name: str) -> bool:
-        """Whether ``given`` is what ``kept`` was made of ("": of nothing) and ``name`` is ``known``, in the same time if it is not.
+    def check(self, given: str, password_hash: str, *, user_exists: bool, peer: str, name: str) -> bool:
+        """Whether ``given`` is the password of ``password_hash`` ("": of none) and the user exists, in the same time if not.
 
         Raises TooManyLogins.
         """
         from argon2.exceptions import Argon2Error, InvalidHashError
 
         key = (peer, name)
-        if (left := self._delays.left(key)) > 0:
-            raise TooManyLogins(f"too many wrong passwords for {name[:100]!r}", left)
+        if (delay := self._delays.left(key)) > 0:
+            raise TooManyLogins(f"too many wrong passwords for {name[:100]!r}", delay)
         right = False
-        if kept:
+        if password_hash:
             with self._turn(peer), contextlib.suppress(Argon2Error, InvalidHashError):
-                right = self._threads.submit(lambda: _hasher().verify(kept, given)).result()
-        if right and known:
+                right = self._threads.submit(lambda: _hasher().verify(password_hash, given)).result()
+        if right and user_exists:
             self._delays.succeeded(key)
             return True
         self._delays.failed(key)
         return False
 
-    def outdated(self, kept: str) -> bool:
-        """Whether ``kept`` was made with other costs than today's."""
-        return _hasher().check_needs_rehash(kept)
+    def outdated(self, password_hash: str) -> bool:
+        """Whether ``password_hash`` was made with other costs than today's."""
+        return _hasher().check_needs_rehash(password_hash)
 
     @contextlib.contextmanager
     def _turn(self, peer: str) -> Iterator[None]:

@@ -28,18 +28,18 @@ class Preemptions:
             return True
         if timeout <= 0 or self._ended:
             return False
-        asked: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(attempt, []).append(asked)
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(attempt, []).append(waiter)
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look())
         try:
-            return await asyncio.wait_for(asked, timeout)
+            return await asyncio.wait_for(waiter, timeout)
         except asyncio.TimeoutError:
             return False
         finally:
             waiters = self._waiting.get(attempt, [])
-            if asked in waiters:
-                waiters.remove(asked)
+            if waiter in waiters:
+                waiters.remove(waiter)
             if not waiters:
                 self._waiting.pop(attempt, None)
 
@@ -56,9 +56,9 @@ class Preemptions:
             self._answer(attempt, False)
 
     def _answer(self, attempt: AttemptId, should_stop: bool) -> None:
-        for asked in self._waiting.get(attempt, []):
-            if not asked.done():
-                asked.set_result(should_stop)
+        for waiter in self._waiting.get(attempt, []):
+            if not waiter.done():
+                waiter.set_result(should_stop)
 
     def _stopping(self, attempts: list[AttemptId]) -> list[AttemptId]:
         return [attempt for attempt in attempts if self._should_stop(attempt)]

@@ -70,7 +70,7 @@ def written(endpoint: Endpoint) -> Endpoint:
     signature = inspect.signature(endpoint)
     reading = [name for name, one in signature.parameters.items() if one.annotation in (Reading, "Reading")]
 
-    def found_by(named: dict[str, Any]) -> Any:
+    def call(named: dict[str, Any]) -> Any:
         if not reading:
             return endpoint(**named)
         with named[reading[0]].read() as connection:
@@ -78,17 +78,17 @@ def written(endpoint: Endpoint) -> Endpoint:
 
     @wraps(endpoint)
     def answer(**named: Any) -> Any:
-        found = found_by(named)
-        if not isinstance(found, BaseModel):
-            return found
+        reply = call(named)
+        if not isinstance(reply, BaseModel):
+            return reply
         if not declared:
             declared.append(get_type_hints(endpoint).get("return"))
-        if type(found) is not declared[0]:
-            return found
+        if type(reply) is not declared[0]:
+            return reply
         try:
-            return Response(found.model_dump_json(by_alias=True), media_type="application/json")
+            return Response(reply.model_dump_json(by_alias=True), media_type="application/json")
         except (PydanticSerializationError, UnicodeError):  # the application knows what to say then
-            return found
+            return reply
 
     parameters = [
         one.replace(annotation=TheStore) if name in reading else one for name, one in signature.parameters.items()

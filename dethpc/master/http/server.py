@@ -126,7 +126,7 @@ class Server(uvicorn.Server):
             connection.cut()
 
     async def _accept(self, listener: socket.socket) -> None:
-        loop, taken = asyncio.get_running_loop(), 0
+        loop, count = asyncio.get_running_loop(), 0
         while True:
             try:
                 sock, _ = await loop.sock_accept(listener)
@@ -135,8 +135,8 @@ class Server(uvicorn.Server):
                 await asyncio.sleep(1.0 if error.errno in _NO_MORE else 0.0)
                 continue
             self.door.arrive(Arrival(self._peers.name(sock), sock))
-            taken += 1
-            if taken % _AT_ONCE == 0:
+            count += 1
+            if count % _AT_ONCE == 0:
                 await asyncio.sleep(0)
 
     def _let_in(self, arrival: Arrival) -> Connection:

@@ -59,7 +59,7 @@ class Tls:
     def _changed(self) -> tuple[object, ...]:
         """Differs once a file was written or replaced."""
         try:
-            return tuple((found.st_ino, found.st_mtime_ns, found.st_size) for found in map(os.stat, self._files))
+            return tuple((status.st_ino, status.st_mtime_ns, status.st_size) for status in map(os.stat, self._files))
         except OSError:
             return ()
 

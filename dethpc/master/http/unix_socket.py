@@ -30,15 +30,15 @@ class UnixListener:
             )
         if path.exists() and not path.is_socket():
             raise Refused(f"master.socket: {path} is there already and is no socket; name another path")
-        made = path.with_name(f".{path.name[:40]}.{os.getpid()}")
+        staged = path.with_name(f".{path.name[:40]}.{os.getpid()}")
         self.socket = socket.socket(socket.AF_UNIX)
         try:
             with contextlib.suppress(FileNotFoundError):
-                made.unlink()
-            self.socket.bind(str(made))
-            made.chmod(0o600)
+                staged.unlink()
+            self.socket.bind(str(staged))
+            staged.chmod(0o600)
             self.socket.listen()
-            made.replace(path)  # at once: nobody meets a socket that others may use, nor none
+            staged.replace(path)  # at once: nobody meets a socket that others may use, nor none
         except OSError as error:
             self.socket.close()
             raise Refused(f"master.socket: cannot listen on {path}: {error.strerror or error}") from error
@@ -54,8 +54,8 @@ class UnixListener:
 def user_of(sock: socket.socket) -> str:
     """Who is at the other end of a Unix socket, as ``peer.Peers`` names peers."""
     try:
-        found = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     except OSError:
         return "gone"
-    _, user, _ = _CREDENTIALS.unpack(found)
+    _, user, _ = _CREDENTIALS.unpack(credentials)
     return f"user {user}"

@@ -104,11 +104,11 @@ def test_who_comes_while_others_are_checked_is_told_so_at_once() -> None:
     kept = checks.hash("secret")
     with checks._turn("user 1001"):
         with pytest.raises(TooManyLogins, match="too many logins at once: try again in 1 s"):
-            checks.check("secret", kept, known=True, peer="user 1001", name="ada")
-        assert checks.check("secret", kept, known=True, peer="user 1000", name="ada")
+            checks.check("secret", kept, user_exists=True, peer="user 1001", name="ada")
+        assert checks.check("secret", kept, user_exists=True, peer="user 1000", name="ada")
         with checks._turn("user 1002"), pytest.raises(TooManyLogins):
-            checks.check("secret", kept, known=True, peer="user 1000", name="ada")
-    assert checks.check("secret", kept, known=True, peer="user 1001", name="ada")
+            checks.check("secret", kept, user_exists=True, peer="user 1000", name="ada")
+    assert checks.check("secret", kept, user_exists=True, peer="user 1001", name="ada")
 
 
 def test_an_unknown_name_takes_the_same_work_and_gets_the_same_answer(

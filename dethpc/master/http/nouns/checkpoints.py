@@ -120,12 +120,12 @@ class Place(NamedTuple):
     def of(cls, storage: dict[str, Any], config: dict[str, Any]) -> Place:
         """Of those that training code put into ``storage`` ({}: into the experiment's own), by the experiment's configuration."""
         configured = TrialConfig.from_json(config).checkpoint_storage
-        told = (
+        shown_config = (
             {**config, "checkpoint_storage": _without_read_from(storage or configured)}
             if storage or configured
             else config
         )
-        return cls(storage_id(storage or configured), elsewhere(storage, configured), Shown.of(told))
+        return cls(storage_id(storage or configured), elsewhere(storage, configured), Shown.of(shown_config))
 
 
 def _without_read_from(section: dict[str, Any]) -> dict[str, Any]:
@@ -133,11 +133,11 @@ def _without_read_from(section: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in section.items() if name != "read_from"}
 
 
-def listed(found: Sequence[facts.Checkpoint], origins: Mapping[str, CheckpointOrigin]) -> list[Checkpoint]:
+def listed(checkpoints: Sequence[facts.Checkpoint], origins: Mapping[str, CheckpointOrigin]) -> list[Checkpoint]:
     """Those of a page. Most are of one experiment and lie in one place, which is worked out once."""
     places: dict[tuple[int, str], Place] = {}
     answer = []
-    for fact in found:
+    for fact in checkpoints:
         origin, key = origins[fact.uuid], (fact.experiment_id, json.dumps(fact.storage))
         if key not in places:
             places[key] = Place.of(fact.storage, origin.config)
@@ -201,7 +201,7 @@ class RemoveRequest(Wire):
     checkpoint_globs: list[str] = []
 
 
-class _Wanted:
+class _CheckpointQuery:
     """Which of the checkpoints, in which order. Without an order, the searcher's metric is sorted best first."""
 
     def __init__(
@@ -223,18 +223,18 @@ class _Wanted:
     def of(self, connection: Connection, experiment: Experiment | None, **owner: int) -> Checkpoints:
         """``owner``: ``experiment_id`` or ``trial_id``. ``experiment`` is the one that they belong to; None: those of all, which
         have no metric in common."""
-        wanted = CheckpointFilter(**owner, states=self._states, metric=self._metric if experiment else None)
+        criteria = CheckpointFilter(**owner, states=self._states, metric=self._metric if experiment else None)
         if self._by_searcher and experiment is not None:
-            wanted.metric = experiment.metric
+            criteria.metric = experiment.metric
             if self._unordered:
                 self._order.descending = not experiment.smaller_is_better
-        found, total, begin = queries.list_checkpoints(connection, wanted, self._order, self._page)
-        origins = queries.checkpoint_origins(connection, found)
-        items = listed(found, origins)
+        rows, total, begin = queries.list_checkpoints(connection, criteria, self._order, self._page)
+        origins = queries.checkpoint_origins(connection, rows)
+        items = listed(rows, origins)
         return Checkpoints(checkpoints=items, pagination=Pagination.of(total, begin, self._limit, len(items)))
 
 
-CheckpointList = Annotated[_Wanted, Depends()]
+CheckpointList = Annotated[_CheckpointQuery, Depends()]
 
 
 router = new_router(prefix="/api/v1/checkpoints", tags=["checkpoints"])
@@ -242,9 +242,9 @@ archives = new_router(prefix="/checkpoints", tags=["checkpoints"])
 
 
 @router.get("")
-def list_checkpoints(wanted: CheckpointList, connection: Reading, who: Owner) -> Checkpoints:
+def list_checkpoints(query: CheckpointList, connection: Reading, who: Owner) -> Checkpoints:
     """Ours: those of every experiment."""
-    return wanted.of(connection, None)
+    return query.of(connection, None)
 
 
 @router.get("/{uuid}")
@@ -308,23 +308,23 @@ def report_checkpoint(
 def _is_nobody_elses(connection: Connection, uuid: str, trial_id: int) -> None:
     """Its files are deleted with the trial that has it. Raises Refused."""
     with contextlib.suppress(NotFound):
-        known = queries.checkpoint(connection, uuid)
-        if known.trial_id != trial_id:
+        checkpoint = queries.checkpoint(connection, uuid)
+        if checkpoint.trial_id != trial_id:
             raise Refused(
-                f"checkpoint {uuid} is trial {known.trial_id}'s: give one that trial {trial_id} stored a uuid of its own"
+                f"checkpoint {uuid} is trial {checkpoint.trial_id}'s: give one that trial {trial_id} stored a uuid of its own"
             )
 
 
 @router.patch("")
 def patch_checkpoints(request: PatchRequest, checkpoints: TheCheckpoints, who: Owner) -> dict[str, Any]:
     """Take in which files are left of checkpoints."""
-    left = {
+    resources = {
         one.uuid: {path: whole(size, "a file's size") for path, size in (one.resources.resources or {}).items()}
         for one in request.checkpoints
         if one.resources is not None
     }
-    if left:
-        checkpoints.set_resources(left)
+    if resources:
+        checkpoints.set_resources(resources)
     return {}
 
 

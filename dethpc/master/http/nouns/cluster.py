@@ -286,8 +286,8 @@ def resource_pools(
         )
         for info in cluster.pools()
     ]
-    found, pagination = paged(pools, offset, limit)
-    return ResourcePools(resource_pools=found, pagination=pagination)
+    pools, pagination = paged(pools, offset, limit)
+    return ResourcePools(resource_pools=pools, pagination=pagination)
 
 
 def _agents(installation: Installation, cluster: ClusterView, connection: Connection) -> list[Agent]:
@@ -312,13 +312,13 @@ def _agents(installation: Installation, cluster: ClusterView, connection: Connec
     mine = {id for jobs in running.values() for id, job in jobs.items() if job.mine}
     ours = queries.jobs_of_runs(connection, mine)  # some have ended since Slurm was asked
     held = {node.name: node for node in queries.nodes(connection)}
-    found = []
+    nodes = []
     for info in sorted(cluster.nodes(), key=lambda node: node.name):
         others = running.get(info.name, {}).keys() - ours
-        found.append(
+        nodes.append(
             Agent.of(info, uses.get(info.name, {}), API_VERSION, held.get(info.name), len(others), clock.time())
         )
-    return found
+    return nodes
 
 
 @router.get("/agents")
@@ -338,13 +338,13 @@ def agents(
     every = _agents(installation, cluster, connection)
     if order_by == "ORDER_BY_DESC":
         every.reverse()
-    found, pagination = paged(every, offset, limit)
-    for one in found:
+    nodes, pagination = paged(every, offset, limit)
+    for one in nodes:
         if without_slots:
             one.slots = {}
         if without_containers:
             one.containers = {}
-    return Agents(agents=found, pagination=pagination)
+    return Agents(agents=nodes, pagination=pagination)
 
 
 def _agent(installation: Installation, cluster: ClusterView, connection: Connection, name: str) -> Agent:
@@ -374,11 +374,11 @@ def disable(
 ) -> AgentAnswer:
     """Send no trial there any more, as long as another node is left; those that run there go on elsewhere, with ``drain`` there."""
     agents = _agents(installation, cluster, connection)
-    wanted = next((agent for agent in agents if agent.id == name), None)
-    if wanted is None:
+    node = next((agent for agent in agents if agent.id == name), None)
+    if node is None:
         raise NotFound(f"node {name} not found")
     request = request or AgentDisable()
-    pools = set(wanted.resource_pools)
+    pools = set(node.resource_pools)
     alone = not any(agent.enabled and agent.id != name and pools & set(agent.resource_pools) for agent in agents)
     reason = request.reason or f"disabled by {who.owner}"
     control.do(events.DisableNode(name, reason, clock.time(), drain=request.drain or alone))
@@ -430,7 +430,7 @@ def slots(name: str, installation: TheInstallation, cluster: TheCluster, connect
 def slot(
     name: str, slot: str, installation: TheInstallation, cluster: TheCluster, connection: Reading, who: Owner
 ) -> SlotAnswer:
-    found = _agent(installation, cluster, connection, name).slots.get(slot.zfill(3))
-    if found is None:
+    node_slot = _agent(installation, cluster, connection, name).slots.get(slot.zfill(3))
+    if node_slot is None:
         raise NotFound(f"node {name} has no slot {slot}")
-    return SlotAnswer(slot=found)
+    return SlotAnswer(slot=node_slot)

@@ -123,6 +123,6 @@ def code_changes(experiment_id: int, against: int, creator: TheCreator, connecti
     """Ours: what is different in the files of this experiment from those of the experiment ``against``."""
     for id in (experiment_id, against):
         queries.experiment(connection, id)
-    found, more = changes(creator.context(against), creator.context(experiment_id))
-    told = [CodeChange(path=each.path, kind=each.kind, diff=each.diff, why=each.why) for each in found]
-    return CodeChanges(against=against, changes=told, more=more)
+    files, more = changes(creator.context(against), creator.context(experiment_id))
+    models = [CodeChange(path=change.path, kind=change.kind, diff=change.diff, why=change.why) for change in files]
+    return CodeChanges(against=against, changes=models, more=more)

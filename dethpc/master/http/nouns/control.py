@@ -196,7 +196,7 @@ def _meant(store: SqlStore, project_id: int, request: ManyRequest, owner: str) -
     filters = request.filters
     if filters is None:
         return list(dict.fromkeys(request.experiment_ids))
-    wanted = ExperimentFilter(
+    criteria = ExperimentFilter(
         archived=filters.archived,
         states=frozenset(names_of_states(filters.states or ())),
         labels=filters.labels or (),
@@ -207,8 +207,8 @@ def _meant(store: SqlStore, project_id: int, request: ManyRequest, owner: str) -
         project_id=max(0, filters.project_id or 0) or None,
     )
     with store.read() as connection:
-        found, _, _ = queries.list_experiments(connection, wanted, Order("id"), Page(limit=None))
-    return [fact.id for fact in found]
+        experiments, _, _ = queries.list_experiments(connection, criteria, Order("id"), Page(limit=None))
+    return [fact.id for fact in experiments]
 
 
 # --- what is done

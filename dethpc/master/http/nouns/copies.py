@@ -89,16 +89,16 @@ def export(experiment_id: int, store: TheStore, installation: TheInstallation, w
 @router.post("/import-archive/look")
 def look(request: LookRequest, copies: TheCopies, who: Owner) -> Found:
     """What such a zip file holds; nothing changes."""
-    found, known = copies.look(_path(request.archive))
+    archive, known_uuids = copies.look(_path(request.archive))
     before = copies.taken_in(_path(request.archive))
-    row = found.past.of(facts.Experiment)[0]
+    row = archive.past.of(facts.Experiment)[0]
     return Found(
         experiment_id=row.id,
-        cluster_name=str(found.about.get("cluster_name") or ""),
+        cluster_name=str(archive.about.get("cluster_name") or ""),
         name=row.name,
-        trials=len(found.past.of(facts.Trial)),
-        checkpoints=found.uuids,
-        known=known,
+        trials=len(archive.past.of(facts.Trial)),
+        checkpoints=archive.uuids,
+        known=known_uuids,
         taken_in=None if before is None else before.id,
         cluster_id=copies.cluster_id,
         checkpoint_storage=copies.storage,

@@ -61,8 +61,8 @@ def examine_now(installation: TheInstallation, who: Owner) -> Diagnosis:
         _examining.release()
 
 
-def _told(found: report.Report | None) -> Diagnosis:
-    if found is None:
+def _told(examination: report.Report | None) -> Diagnosis:
+    if examination is None:
         return Diagnosis(examined_at=None, host="", findings=[])
-    findings = [Finding(**each) for each in found["findings"]]
-    return Diagnosis(examined_at=time(found["at"]), host=found["host"], findings=findings)
+    findings = [Finding(**finding) for finding in examination["findings"]]
+    return Diagnosis(examined_at=time(examination["at"]), host=examination["host"], findings=findings)

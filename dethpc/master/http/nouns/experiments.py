@@ -313,7 +313,7 @@ def list_experiments(
     high = [bound for bound in (id_lte, None if id_lt is None else id_lt - 1) if bound is not None]
     if user_ids is not None:  # the owner has the id 1, and there is nobody else
         users = [*(users or []), *([who.owner] if 1 in user_ids else [])]
-    wanted = ExperimentFilter(
+    criteria = ExperimentFilter(
         archived=archived,
         states=frozenset(names_of_states(states)),
         labels=labels,
@@ -327,10 +327,10 @@ def list_experiments(
         project_id=project_id,
     )
     # Here, and only here, a limit of 0 means the default.
-    asked = page(offset, limit or 100)
-    found, total, begin = queries.list_experiments(connection, wanted, order(sort_by, order_by), asked)
-    figures = queries.experiment_figures(connection, [fact.id for fact in found])
-    items = [Experiment.of(fact, figures[fact.id]) for fact in found]
+    requested_page = page(offset, limit or 100)
+    experiments, total, begin = queries.list_experiments(connection, criteria, order(sort_by, order_by), requested_page)
+    figures = queries.experiment_figures(connection, [fact.id for fact in experiments])
+    items = [Experiment.of(fact, figures[fact.id]) for fact in experiments]
     return Experiments(experiments=items, pagination=Pagination.of(total, begin, limit, len(items)))
 
 
@@ -346,16 +346,16 @@ def search_experiments(request: SearchRequest, connection: Reading, who: Owner) 
         "searcherMetricsVal": "searcher_metric_val",
         "checkpointSize": "checkpoint_size",
     }
-    wanted = ExperimentFilter(project_id=request.project_id)
+    criteria = ExperimentFilter(project_id=request.project_id)
     limit = request.limit or 100
     sorting = Order(keys.get(column, column), direction == "desc")
-    found, total, begin = queries.list_experiments(connection, wanted, sorting, page(request.offset or 0, limit))
-    figures = queries.experiment_figures(connection, [fact.id for fact in found])
+    rows, total, begin = queries.list_experiments(connection, criteria, sorting, page(request.offset or 0, limit))
+    figures = queries.experiment_figures(connection, [fact.id for fact in rows])
     ids = [figure.best_trial for figure in figures.values() if figure.best_trial is not None]
     best = queries.trials_by_id(connection, ids)
     best_figures = queries.trial_figures(connection, best)
     trials = {fact.experiment_id: Trial.of(fact, best_figures[fact.id]) for fact in best}
-    items = [Found(experiment=Experiment.of(fact, figures[fact.id]), best_trial=trials.get(fact.id)) for fact in found]
+    items = [Found(experiment=Experiment.of(fact, figures[fact.id]), best_trial=trials.get(fact.id)) for fact in rows]
     return SearchAnswer(experiments=items, pagination=Pagination.of(total, begin, limit, len(items)))
 
 
@@ -439,7 +439,7 @@ def create_experiment(
         template=request.template or None,
         environment=contexts.decoded("environment", request.environment) if request.environment else None,
     )
-    fact, told = creator.create(who.owner, new)
+    fact, messages = creator.create(who.owner, new)
     answer = Experiment.of(fact, ExperimentFigures())
     if not request.validate_only:
         contexts.remember(installation.home, sent, fact.context_sha256)
@@ -449,8 +449,8 @@ def create_experiment(
         experiment=answer,
         config=fact.config,
         warnings=launch_warnings(cluster, fact),
-        notes=[*told.notes, *([cluster.notice] if cluster.notice else [])],
-        config_warnings=told.of_config,
+        notes=[*messages.notes, *([cluster.notice] if cluster.notice else [])],
+        config_warnings=messages.of_config,
         environment=JobEnvironment.of(control.environment(fact), control.image(fact)),
     )
 
@@ -514,7 +514,7 @@ def add_label(experiment_id: int, label: str, store: TheStore, control: TheContr
 
 @router.delete("/experiments/{experiment_id}/labels/{label:path}")
 def remove_label(experiment_id: int, label: str, store: TheStore, control: TheControl, who: Owner) -> Labels:
-    return _set_labels(store, control, experiment_id, lambda labels: [known for known in labels if known != label])
+    return _set_labels(store, control, experiment_id, lambda labels: [other for other in labels if other != label])
 
 
 def _set_labels(store: SqlStore, control: Control, experiment_id: int, change: Any) -> Labels:
@@ -540,14 +540,14 @@ def trials(
     may_see_experiment(who, experiment_id)
     queries.experiment(connection, experiment_id)
     sorting = order("" if sort_by == "SORT_BY_LOG_RETENTION_DAYS" else sort_by, order_by)
-    wanted = frozenset(names_of_states(states))
-    found, total, begin = queries.list_trials(connection, experiment_id, wanted, sorting, page(offset, limit))
-    figures = queries.trial_figures(connection, found)
-    items = [Trial.of(fact, figures[fact.id]) for fact in found]
+    state_names = frozenset(names_of_states(states))
+    rows, total, begin = queries.list_trials(connection, experiment_id, state_names, sorting, page(offset, limit))
+    figures = queries.trial_figures(connection, rows)
+    items = [Trial.of(fact, figures[fact.id]) for fact in rows]
     return Trials(trials=items, pagination=Pagination.of(total, begin, limit, len(items)))
 
 
 @router.get("/experiments/{experiment_id}/checkpoints")
-def checkpoints(experiment_id: int, connection: Reading, who: AnyPrincipal, wanted: CheckpointList) -> Checkpoints:
+def checkpoints(experiment_id: int, connection: Reading, who: AnyPrincipal, query: CheckpointList) -> Checkpoints:
     may_see_experiment(who, experiment_id)
-    return wanted.of(connection, queries.experiment(connection, experiment_id), experiment_id=experiment_id)
+    return query.of(connection, queries.experiment(connection, experiment_id), experiment_id=experiment_id)

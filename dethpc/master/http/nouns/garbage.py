@@ -98,21 +98,21 @@ def preview(
 ) -> Preview:
     """The checkpoints that this policy would delete."""
     policy = Policy(save_experiment_best, save_trial_best, save_trial_latest)
-    experiment, found = policies.preview(experiment_id, policy)
-    origins = queries.checkpoint_origins(connection, found)
-    return Preview(metric_name=experiment.metric, checkpoints=[Unwanted.of(each, origins[each.uuid]) for each in found])
+    experiment, rows = policies.preview(experiment_id, policy)
+    origins = queries.checkpoint_origins(connection, rows)
+    return Preview(metric_name=experiment.metric, checkpoints=[Unwanted.of(row, origins[row.uuid]) for row in rows])
 
 
 @router.get("/api/v1/garbage")
 def prunable(connection: Reading, policies: ThePolicies, who: Owner, ids: Ids = ()) -> Prunables:
     """What the policies of experiments that have ended would delete: of all, or of those that are named."""
-    found = []
+    prunables = []
     for experiment_id in ids or queries.ids_of_ended(connection):
         experiment, checkpoints = policies.preview(experiment_id)
         if checkpoints:
             count, size = len(checkpoints), sum(map(_size, checkpoints))
-            found.append(Prunable(id=experiment.id, name=experiment.name, checkpoints=count, size=size))
-    return Prunables(experiments=found)
+            prunables.append(Prunable(id=experiment.id, name=experiment.name, checkpoints=count, size=size))
+    return Prunables(experiments=prunables)
 
 
 @router.post("/api/v1/garbage")
@@ -125,13 +125,13 @@ def prune(request: PruneRequest, policies: ThePolicies, who: Owner) -> dict[str,
 @router.post("/api/v1/garbage/unknown")
 def unknown(request: Uuids, connection: Reading, installation: TheInstallation, who: Owner) -> Uuids:
     """Those that no experiment and no rendered run has, or had and deleted with all its files."""
-    known = {
+    stored_uuids = {
         row.uuid
         for row, origin in queries.with_origins(connection, request.checkpoint_uuids)
         if origin is not State.DELETED and (row.state is not CheckpointState.DELETED or row.removing)
     }
-    known |= saved_by_rendered(installation.home)
-    return Uuids(checkpoint_uuids=[uuid for uuid in request.checkpoint_uuids if uuid not in known])
+    stored_uuids |= saved_by_rendered(installation.home)
+    return Uuids(checkpoint_uuids=[uuid for uuid in request.checkpoint_uuids if uuid not in stored_uuids])
 
 
 def _size(checkpoint: Checkpoint) -> int:

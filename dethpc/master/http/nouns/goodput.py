@@ -61,14 +61,14 @@ class Slots(Wire):
     goodput: float | None  # None: nothing was allocated yet
 
     @classmethod
-    def of(cls, found: Goodput) -> Slots:
+    def of(cls, goodput: Goodput) -> Slots:
         return cls(
-            useful=found.useful,
-            lost=found.lost,
-            overhead=found.overhead,
-            allocated=found.allocated,
-            waiting=found.waiting,
-            goodput=found.useful / found.allocated if found.allocated > 0 else None,
+            useful=goodput.useful,
+            lost=goodput.lost,
+            overhead=goodput.overhead,
+            allocated=goodput.allocated,
+            waiting=goodput.waiting,
+            goodput=goodput.useful / goodput.allocated if goodput.allocated > 0 else None,
         )
 
 
@@ -115,15 +115,15 @@ def of_experiment(
     """``trials`` are those of a page of all that had a run, by id; ``total`` is the whole experiment's."""
     queries.experiment(connection, experiment_id)
     now = clock.time()
-    asked = page(offset, limit if trials else -2)
-    by_trial, count, begin = queries.goodput_of_trials(connection, experiment_id, asked, now)
+    requested_page = page(offset, limit if trials else -2)
+    by_trial, count, begin = queries.goodput_of_trials(connection, experiment_id, requested_page, now)
     total = Slots.of(queries.goodput_of_experiment(connection, experiment_id, now))
     return ExperimentGoodput(
         experiment_id=experiment_id,
         total=total,
-        trials=[TrialSlots(trial_id=id, **vars(Slots.of(found))) for id, found in by_trial.items()],
+        trials=[TrialSlots(trial_id=id, **vars(Slots.of(goodput))) for id, goodput in by_trial.items()],
         pagination=Pagination.of(
-            count, begin, limit, min(count - begin, count if asked.limit is None else asked.limit)
+            count, begin, limit, min(count - begin, count if requested_page.limit is None else requested_page.limit)
         ),
     )
 
@@ -141,14 +141,14 @@ MOST_ATTEMPTS = 200
 def timeline(trial_id: int, connection: Reading, who: Owner) -> Timeline:
     """Ours: when the trial waited, started, trained, trained what was lost, and ended."""
     queries.trial(connection, trial_id)
-    now, found = clock.time(), list[TimelineAttempt]()
+    now, entries = clock.time(), list[TimelineAttempt]()
     attempts = defaultdict[str, list[Attempt]](list)
     for attempt in queries.attempts_of_trial(connection, trial_id):
         attempts[attempt.run_id].append(attempt)
     for run in queries.runs_of_trial(connection, trial_id):
-        ordered = sorted(attempts[run.id], key=lambda each: each.number)
-        found += [_on_the_wire(run, spent) for spent in of_attempts(run, ordered, now)]
-    return Timeline(attempts=found[-MOST_ATTEMPTS:], more=max(0, len(found) - MOST_ATTEMPTS))
+        ordered = sorted(attempts[run.id], key=lambda one: one.number)
+        entries += [_on_the_wire(run, spent) for spent in of_attempts(run, ordered, now)]
+    return Timeline(attempts=entries[-MOST_ATTEMPTS:], more=max(0, len(entries) - MOST_ATTEMPTS))
 
 
 @router.get("/resource-pools/goodput")
@@ -159,8 +159,8 @@ def of_pools(
 ) -> PoolsGoodput:
     now = clock.time()
     pools = queries.goodput_of_pools(connection, now - days * 86400, now)
-    told = [PoolSlots(resource_pool=name, **Slots.of(found).model_dump()) for name, found in pools.items()]
-    return PoolsGoodput(since=time(now - days * 86400), pools=told)
+    pool_slots = [PoolSlots(resource_pool=name, **Slots.of(goodput).model_dump()) for name, goodput in pools.items()]
+    return PoolsGoodput(since=time(now - days * 86400), pools=pool_slots)
 
 
 def _on_the_wire(run: Run, spent: Spent) -> TimelineAttempt:

@@ -37,17 +37,17 @@ class Map(Wire):
     cells: list[list[Cell | None]]
 
     @classmethod
-    def of(cls, found: HeatMap) -> Map:
+    def of(cls, grid: HeatMap) -> Map:
         cells = [
-            [Cell(trials=each.trials, mean=each.mean, best=each.best) if each else None for each in row]
-            for row in found.cells
+            [Cell(trials=cell.trials, mean=cell.mean, best=cell.best) if cell else None for cell in row]
+            for row in grid.cells
         ]
         return cls(
-            x=found.x,
-            y=found.y,
-            logarithmic=found.logarithmic,
-            columns=found.columns,
-            rows=found.rows,
+            x=grid.x,
+            y=grid.y,
+            logarithmic=grid.logarithmic,
+            columns=grid.columns,
+            rows=grid.rows,
             cells=cells,
         )
 
@@ -81,17 +81,17 @@ def hyperparameters(
     """Ours: how much each explains, and the metric over two of them: ``x`` and ``y``, or the two most important. Those in ``log``
     and ``linear`` are scaled so, others as the configuration draws them."""
     fact = queries.experiment(connection, experiment_id)
-    found, every = queries.tried(connection, experiment_id, MOST)
-    told = importance(found)
-    others = [each.name for each in told if each.name not in (x, y)]
+    trials, every = queries.tried(connection, experiment_id, MOST)
+    ranking = importance(trials)
+    others = [entry.name for entry in ranking if entry.name not in (x, y)]
     x = x or (others.pop(0) if others else "")
     y = y or (others.pop(0) if others else "")
     drawn = logarithmic(ExperimentConfig.from_json(fact.config).hyperparameters)
     scales = {**drawn, **dict.fromkeys(log, True), **dict.fromkeys(linear, False)}
     return Hyperparameters(
-        trials=len(found),
+        trials=len(trials),
         of=every,
         scales=drawn,
-        importance=[Importance(**asdict(each)) for each in told],
-        map=Map.of(heat_map(found, x, y, fact.smaller_is_better, scales)) if x and y else None,
+        importance=[Importance(**asdict(entry)) for entry in ranking],
+        map=Map.of(heat_map(trials, x, y, fact.smaller_is_better, scales)) if x and y else None,
     )

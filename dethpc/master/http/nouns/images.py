@@ -149,4 +149,4 @@ def unneeded(held: TheImages, who: Owner) -> Unneeded:
 @router.post("/prune")
 def prune(request: PruneRequest, held: TheImages, auth: TheAuth, who: Owner) -> PruneAnswer:
     """Remove these, but for those that somebody needs by now."""
-    return PruneAnswer(removed=held.remove([(each.format, each.digest) for each in request.images], auth.owner))
+    return PruneAnswer(removed=held.remove([(image.format, image.digest) for image in request.images], auth.owner))

@@ -185,7 +185,7 @@ class ExperimentWaits(Wire):
 
     @classmethod
     def of(cls, experiment: Experiment, groups: Sequence[Group]) -> ExperimentWaits:
-        told = [
+        waiting_groups = [
             WaitingGroup(
                 **Reason.of(group.waiting).model_dump(), count=len(group.trials), trial_ids=group.trials[:_NAMED]
             )
@@ -194,9 +194,9 @@ class ExperimentWaits(Wire):
         return cls(
             experiment_id=experiment.id,
             job_id=experiment.queue_id,
-            text=told[0].text if told else "",
-            count=sum(group.count for group in told),
-            groups=told,
+            text=waiting_groups[0].text if waiting_groups else "",
+            count=sum(group.count for group in waiting_groups),
+            groups=waiting_groups,
         )
 
 
@@ -219,8 +219,8 @@ SHORTEST = 4
 
 def kind(installation: Installation, pool: str) -> Kind:
     """How the pool's queue is ordered."""
-    known = installation.site.pools.get(pool)
-    return known.scheduler if known else "priority"
+    pool_config = installation.site.pools.get(pool)
+    return pool_config.scheduler if pool_config else "priority"
 
 
 def _state(job: QueuedJob) -> str:
@@ -254,11 +254,11 @@ def _listed(
     states: Sequence[str],
     descending: bool,
 ) -> list[Job]:
-    wanted = names_of_states(states, JOB_STATES)
+    state_names = names_of_states(states, JOB_STATES)
     jobs = [
         Job.of(job, JobSummary(state=_state(job), jobs_ahead=ahead))
         for ahead, job in _jobs(control, connection, pool or _default_pool(cluster))
-        if not wanted or _state(job).removeprefix("STATE_") in wanted
+        if not state_names or _state(job).removeprefix("STATE_") in state_names
     ]
     return jobs[::-1] if descending else jobs
 
@@ -284,11 +284,11 @@ def queue_v2(
     order_by: OrderBy = "",
     states: States = (),
 ) -> JobsV2:
-    found, pagination = paged(
+    jobs, pagination = paged(
         _listed(control, cluster, connection, pool, states, order_by == "ORDER_BY_DESC"), offset, limit
     )
     queue_order = kind(installation, pool or _default_pool(cluster) or "")
-    return JobsV2(jobs=[JobV2(full=job) for job in found], pagination=pagination, queue_order=queue_order)
+    return JobsV2(jobs=[JobV2(full=job) for job in jobs], pagination=pagination, queue_order=queue_order)
 
 
 @router.get("/job-queues")
@@ -303,21 +303,21 @@ def queue(
     order_by: OrderBy = "",
     states: States = (),
 ) -> Jobs:
-    found, pagination = paged(
+    jobs, pagination = paged(
         _listed(control, cluster, connection, pool, states, order_by == "ORDER_BY_DESC"), offset, limit
     )
-    return Jobs(jobs=found, pagination=pagination)
+    return Jobs(jobs=jobs, pagination=pagination)
 
 
 def pool_stats(connection: Connection) -> dict[str, QueueStats]:
     """How many jobs of each pool wait and run."""
     stats: dict[str, QueueStats] = {}
     for job in stored.jobs(connection):
-        known = stats.setdefault(job.pool, QueueStats(queued_count=0, scheduled_count=0))
+        counts = stats.setdefault(job.pool, QueueStats(queued_count=0, scheduled_count=0))
         if job.slots_running:
-            known.scheduled_count += 1
+            counts.scheduled_count += 1
         else:
-            known.queued_count += 1
+            counts.queued_count += 1
     return stats
 
 
@@ -337,36 +337,36 @@ def queue_stats(
 @router.post("/job-queues")
 def update(request: QueueUpdate, control: TheControl, connection: Reading, who: Owner) -> dict[str, Any]:
     """Change priorities, weights, places and pools of jobs: all that the request says, in its order, or nothing."""
-    known = {job.queue_id: job.id for job in stored.jobs(connection)}
+    entities = {job.queue_id: job.id for job in stored.jobs(connection)}
 
-    def found(job_id: str | None) -> str | None:
-        return None if not job_id else _find(known, job_id)
+    def neighbour(job_id: str | None) -> str | None:
+        return None if not job_id else _find(entities, job_id)
 
     changes = []
     for wish in request.updates:
         changes.append(
             QueueChange(
-                _find(known, wish.job_id),
+                _find(entities, wish.job_id),
                 priority=wish.priority,
                 weight=wish.weight,
                 pool=wish.resource_pool or None,
-                ahead_of=found(wish.ahead_of),
-                behind_of=found(wish.behind_of),
+                ahead_of=neighbour(wish.ahead_of),
+                behind_of=neighbour(wish.behind_of),
             )
         )
     control.update_queue(changes)
     return {}
 
 
-def _find(known: Mapping[str, str], job_id: str) -> str:
-    """The job whose id it is, of which the beginning is enough, or that of the experiment with this number. ``known``: what each
+def _find(entities: Mapping[str, str], job_id: str) -> str:
+    """The job whose id it is, of which the beginning is enough, or that of the experiment with this number. ``entities``: what each
     job is, by its id. Raises NotFound, Refused."""
-    if job_id in known:
+    if job_id in entities:
         return job_id
     alike = [
-        each
-        for each, entity in known.items()
-        if entity == job_id or (len(job_id) >= SHORTEST and each.startswith(job_id))
+        queue_id
+        for queue_id, entity in entities.items()
+        if entity == job_id or (len(job_id) >= SHORTEST and queue_id.startswith(job_id))
     ]
     if len(alike) > 1:
         raise Refused(f"job {job_id} could be {' or '.join(sorted(alike))}; give more of its id")

@@ -88,7 +88,7 @@ _GLANCES = 3
 
 @dataclass
 class LogQuery:
-    wanted: Filter
+    filter: Filter
     limit: int
     follow: bool
     newest_first: bool
@@ -120,7 +120,7 @@ def _asked(
         raise Refused("a time must look like 2021-10-26T23:17:12Z") from None
     # There are no containers: wishing for lines of one is wishing for nothing.
     nothing = bool(container_ids)
-    wanted = Filter(
+    log_filter = Filter(
         levels=frozenset(level.removeprefix("LOG_LEVEL_") for level in levels),
         ranks=frozenset(rank_ids),
         nodes=frozenset(agent_ids),
@@ -131,7 +131,7 @@ def _asked(
         after=bounds[0],
         before=bounds[1],
     )
-    return LogQuery(wanted, limit, follow, order_by == "ORDER_BY_DESC")
+    return LogQuery(log_filter, limit, follow, order_by == "ORDER_BY_DESC")
 
 
 Filtered = Annotated[LogQuery, Depends(_asked)]
@@ -143,18 +143,18 @@ def _sources(installation: Installation, store: SqlStore, trial_id: int) -> list
     return logs.sources(installation.home.kept, runs)
 
 
-def stream(installation: Installation, store: SqlStore, trial_id: int, task: str, asked: LogQuery) -> StreamingResponse:
+def stream(installation: Installation, store: SqlStore, trial_id: int, task: str, query: LogQuery) -> StreamingResponse:
     def encoded(lines: Sequence[Line]) -> bytes:
         return b"".join(streams.line(LogEntry.of(line, trial_id, task)) for line in lines)
 
     async def once() -> AsyncIterator[bytes]:
         attempts = await asyncio.to_thread(_sources, installation, store, trial_id)
-        looks = logs.looks(attempts, asked.wanted, asked.limit, newest_first=asked.newest_first)
+        looks = logs.looks(attempts, query.filter, query.limit, newest_first=query.newest_first)
         async for [chunk] in streams.in_thread(map(encoded, looks), 1):
             yield chunk
 
     async def follow() -> AsyncIterator[bytes]:
-        follower = Follower(lambda: _sources(installation, store, trial_id), asked.wanted)
+        follower = Follower(lambda: _sources(installation, store, trial_id), query.filter)
         async for [chunk] in streams.in_thread(map(encoded, follower.history()), 1):
             yield chunk
         while True:
@@ -171,7 +171,7 @@ def stream(installation: Installation, store: SqlStore, trial_id: int, task: str
                 if await asyncio.to_thread(follower.grown):
                     break
 
-    return streams.ndjson(follow() if asked.follow else once())
+    return streams.ndjson(follow() if query.follow else once())
 
 
 def _over(store: SqlStore, trial_id: int) -> bool:
@@ -195,15 +195,15 @@ def fields(installation: Installation, store: SqlStore, trial_id: int, *, follow
         )
 
     async def lines() -> AsyncIterator[bytes]:
-        told = b""
+        previous = b""
         while True:
             over, begun = not follow or await asyncio.to_thread(_over, store, trial_id), clock.monotonic()
             now = streams.line(await asyncio.to_thread(found))
-            if now != told:
+            if now != previous:
                 yield now
             if over:
                 return
-            told = now
+            previous = now
             await asyncio.sleep(max(streams.PAUSE, 10 * (clock.monotonic() - begun)))  # it reads the whole log
 
     return streams.ndjson(lines())

@@ -180,9 +180,9 @@ def _chosen_one_by_one(rows: Rows, names: Collection[str], points: int) -> set[i
             elif value in SPELLINGS or (isinstance(value, (int, float)) and not isinstance(value, bool)):
                 odd.setdefault(name, index)
     chosen = set(odd.values())
-    for known in numbers.values():
-        steps = [float(rows[index][0].steps_completed) for index, _ in known]
-        chosen.update(known[i][0] for i in lttb(steps, [number for _, number in known], points))
+    for samples in numbers.values():
+        steps = [float(rows[index][0].steps_completed) for index, _ in samples]
+        chosen.update(samples[i][0] for i in lttb(steps, [number for _, number in samples], points))
     return chosen
 
 
@@ -219,11 +219,11 @@ def _reports(store: SqlStore, who: Any, trial_ids: list[int], group: str | None)
             while True:
                 # A short read for each message: a slow client must not hold an old state of the database open.
                 with store.read() as connection:
-                    found = queries.metrics_after(connection, trial_id, group, after, _REPORTS)
-                if found:
-                    after = found[-1][0]
-                    yield MetricsReports(metrics=[MetricsReport.of(id, fact) for id, fact in found])
-                if len(found) < _REPORTS:
+                    reports = queries.metrics_after(connection, trial_id, group, after, _REPORTS)
+                if reports:
+                    after = reports[-1][0]
+                    yield MetricsReports(metrics=[MetricsReport.of(id, fact) for id, fact in reports])
+                if len(reports) < _REPORTS:
                     break
 
     async def lines() -> AsyncIterator[bytes]:

@@ -79,11 +79,11 @@ async def _taken(attempt: AttemptId, request: Request, doorbell: Doorbell) -> Re
     try:
         lines = _lines(body, request.headers.get("content-type", ""))
         much = len(body) > _MUCH or b'"checkpoint"' in body  # whose checkpoint it is, the database is asked
-        taken = await asyncio.to_thread(doorbell.take, attempt, lines) if much else doorbell.take(attempt, lines)
+        commit = await asyncio.to_thread(doorbell.take, attempt, lines) if much else doorbell.take(attempt, lines)
     except ValueError as error:
         raise Refused(str(error)) from None
-    if taken is not None:
-        await asyncio.shield(asyncio.wrap_future(taken))  # who hangs up takes nothing back
+    if commit is not None:
+        await asyncio.shield(asyncio.wrap_future(commit))  # who hangs up takes nothing back
     return _answer(doorbell, attempt, lines)
 
 

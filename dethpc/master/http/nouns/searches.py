@@ -294,8 +294,8 @@ def points(
     """What a picture of the search is drawn from: hyperparameters and the best value of the searcher's metric, in columns."""
     may_see_experiment(who, experiment_id)
     experiment = queries.experiment(connection, experiment_id)
-    found = queries.points_of_search(connection, experiment_id, experiment.smaller_is_better, limit)
-    ids, hparams, values = zip(*found, strict=True) if found else ((), (), ())
+    rows = queries.points_of_search(connection, experiment_id, experiment.smaller_is_better, limit)
+    ids, hparams, values = zip(*rows, strict=True) if rows else ((), (), ())
     return SearchPoints(metric=experiment.metric, trials=list(ids), hparams=list(hparams), values=list(values))
 
 
@@ -381,15 +381,15 @@ async def searcher_events(
 ) -> SearcherEvents:
     """Events that the search method has not answered; waits for the first as long as asked (an empty list: there was none)."""
     inbox = await asyncio.to_thread(_Inbox, store, experiment_id)
-    found = await _until(inbox.look, min(timeout, LONGEST))
-    return SearcherEvents(searcher_events=found)
+    search_events = await _until(inbox.look, min(timeout, LONGEST))
+    return SearcherEvents(searcher_events=search_events)
 
 
 async def _until(look: Callable[[], list[dict[str, Any]]], timeout: float) -> list[dict[str, Any]]:
     deadline = clock.monotonic() + timeout
-    while not (found := await asyncio.to_thread(look)) and clock.monotonic() < deadline:
+    while not (search_events := await asyncio.to_thread(look)) and clock.monotonic() < deadline:
         await asyncio.sleep(PAUSE)
-    return found
+    return search_events
 
 
 @router.post("/experiments/{experiment_id}/searcher_operations", name="searcher_operations_as_named_by_determined")

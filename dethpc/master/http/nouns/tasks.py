@@ -189,12 +189,12 @@ def tasks(connection: Reading, who: Owner) -> Tasks:
 @older.get("/tasks")
 def tasks_as_before(connection: Reading, who: Owner) -> dict[str, Any]:
     """The same as it was before API v1, which scripts still poll: by allocation, with names in snake_case."""
-    found = {id: summary.model_dump() for id, summary in tasks(connection, who).allocation_id_to_summary.items()}
-    for summary in found.values():
+    summaries = {id: summary.model_dump() for id, summary in tasks(connection, who).allocation_id_to_summary.items()}
+    for summary in summaries.values():
         for resources in summary["resources"]:
             of_nodes = resources["agent_devices"]
             resources["agent_devices"] = {node: held["devices"] for node, held in of_nodes.items()}
-    return found
+    return summaries
 
 
 @router.get("/count")
@@ -226,9 +226,9 @@ def task_logs(
     store: TheStore,
     connection: Reading,
     who: AnyPrincipal,
-    asked: Filtered,
+    query: Filtered,
 ) -> StreamingResponse:
-    return stream(installation, store, _trial(connection, who, task_id).id, task_id, asked)
+    return stream(installation, store, _trial(connection, who, task_id).id, task_id, query)
 
 
 @router.get("/{task_id}/logs/fields")

@@ -259,19 +259,19 @@ def time_series(
     ] = True,
 ) -> Comparison:
     """Metrics over steps; with ``maxDatapoints`` thinned out so that the drawn line keeps its shape."""
-    wanted = [tuple(id.split(".", 1)) for id in ids if "." in id]  # group.name
+    metric_ids = [tuple(id.split(".", 1)) for id in ids if "." in id]  # group.name
     if not group and metric_type in ("METRIC_TYPE_TRAINING", "METRIC_TYPE_VALIDATION"):
         group = metric_type.removeprefix("METRIC_TYPE_").lower()
-    groups = [group] if group else sorted({pair[0] for pair in wanted})
-    wanted_names = frozenset([*names, *(pair[1] for pair in wanted)])
-    found = queries.trials_by_id(connection, trial_ids)
-    figures = queries.trial_figures(connection, found if with_figures else ())
-    reports = queries.series(connection, [fact.id for fact in found], groups, start, end or None)
-    curves = {id: drawn(own, wanted_names, points) for id, own in groupby(reports, key=attrgetter("trial_id"))}
+    groups = [group] if group else sorted({pair[0] for pair in metric_ids})
+    metric_names = frozenset([*names, *(pair[1] for pair in metric_ids)])
+    trials = queries.trials_by_id(connection, trial_ids)
+    figures = queries.trial_figures(connection, trials if with_figures else ())
+    reports = queries.series(connection, [fact.id for fact in trials], groups, start, end or None)
+    curves = {id: drawn(own, metric_names, points) for id, own in groupby(reports, key=attrgetter("trial_id"))}
     none = queries.TrialFigures()
     answer = [
         ComparedTrial(trial=Trial.of(fact, figures.get(fact.id, none)), metrics=curves.get(fact.id, []))
-        for fact in found
+        for fact in trials
     ]
     return Comparison(trials=answer)
 
@@ -307,12 +307,12 @@ def runs_of_job(
 ) -> RunsOfJob:
     """Ours: which runs this job of the scheduler executes or executed. An element of a job array is found by its id, such as 28_3,
     and by the number of its own that Slurm gives it. NotFound where none is known."""
-    found = queries.runs_of_job(connection, job_id)
-    if not found and job_id.isdecimal() and (element := cluster.element(job_id)) is not None:
-        found = queries.runs_of_job(connection, element)
-    if not found:
+    runs = queries.runs_of_job(connection, job_id)
+    if not runs and job_id.isdecimal() and (element := cluster.element(job_id)) is not None:
+        runs = queries.runs_of_job(connection, element)
+    if not runs:
         raise NotFound(f"job {job_id} is not a job of this installation, or its experiment was deleted")
-    return RunsOfJob(job_id=job_id, runs=[_run_of_job(connection, installation, *each) for each in found])
+    return RunsOfJob(job_id=job_id, runs=[_run_of_job(connection, installation, *run) for run in runs])
 
 
 def _run_of_job(connection: Connection, installation: Installation, run: facts.Run, task: facts.Task) -> RunOfJob:
@@ -337,9 +337,9 @@ def kill_trial(trial_id: int, control: TheControl, who: Owner) -> dict[str, Any]
 
 
 @router.get("/trials/{trial_id}/checkpoints")
-def checkpoints(trial_id: int, connection: Reading, who: AnyPrincipal, wanted: CheckpointList) -> Checkpoints:
+def checkpoints(trial_id: int, connection: Reading, who: AnyPrincipal, query: CheckpointList) -> Checkpoints:
     fact = visible_trial(connection, who, trial_id)
-    return wanted.of(connection, queries.experiment(connection, fact.experiment_id), trial_id=trial_id)
+    return query.of(connection, queries.experiment(connection, fact.experiment_id), trial_id=trial_id)
 
 
 @router.get("/trials/{trial_id}/workloads")
@@ -368,7 +368,7 @@ def workloads(
         groups = ["validation"]
     elif only == "FILTER_OPTION_CHECKPOINT":
         groups = []
-    found, total, begin = queries.workloads(
+    rows, total, begin = queries.workloads(
         connection,
         trial_id,
         groups=groups,
@@ -377,7 +377,7 @@ def workloads(
         descending=order_by == "ORDER_BY_DESC",
         page=page(offset, limit),
     )
-    items = [_workload(fact, batch_metrics) for fact in found]
+    items = [_workload(fact, batch_metrics) for fact in rows]
     return Workloads(workloads=items, pagination=Pagination.of(total, begin, limit, len(items)))
 
 
@@ -398,11 +398,11 @@ def trial_logs(
     store: TheStore,
     connection: Reading,
     who: AnyPrincipal,
-    asked: Filtered,
+    query: Filtered,
 ) -> StreamingResponse:
     """Lines of all attempts in order; with ``follow`` until the trial ends."""
     fact = visible_trial(connection, who, trial_id)
-    return stream(installation, store, trial_id, task_id(fact.experiment_id, trial_id), asked)
+    return stream(installation, store, trial_id, task_id(fact.experiment_id, trial_id), query)
 
 
 @router.get("/trials/{trial_id}/logs/fields")

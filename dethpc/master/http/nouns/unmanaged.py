@@ -249,9 +249,9 @@ class Metrics:
 
     async def take(self, trial_id: int, group: str, report: TrialMetrics) -> dict[str, Any]:
         """A report waits in a thread while it is written, and in none while it is committed."""
-        taken = await run_in_threadpool(self._begin, trial_id, group, report)
-        if taken is not None:
-            await asyncio.shield(asyncio.wrap_future(taken))
+        commit = await run_in_threadpool(self._begin, trial_id, group, report)
+        if commit is not None:
+            await asyncio.shield(asyncio.wrap_future(commit))
         return {}
 
     def _begin(self, trial_id: int, group: str, report: TrialMetrics) -> Future[list[Row]] | None:
@@ -264,10 +264,10 @@ class Metrics:
         if report.metrics.batch_metrics:
             data["batch_metrics"] = report.metrics.batch_metrics
         if unmanaged:
-            known = {"steps_completed": self._unmanaged.steps(trial_id)} if steps is None else {}
+            own_steps = {"steps_completed": self._unmanaged.steps(trial_id)} if steps is None else {}
             with contextlib.suppress(Done):
                 kind, number = ReportKind.METRICS, report.trial_run_id or None
-                return self._unmanaged.begin_report(trial_id, kind, {**data, **known}, number)
+                return self._unmanaged.begin_report(trial_id, kind, {**data, **own_steps}, number)
         self._beside.post(trial_id, data, report.trial_run_id, self._who.run_id)
         return None
 
@@ -374,9 +374,9 @@ def set_metadata(
 @router.post("/webhooks/custom")
 def alert(request: AlertRequest, who: AnyPrincipal) -> dict[str, Any]:
     """Something that training code wants known: it is in the master's log. Webhooks come in a later release."""
-    told = f"{request.data.title}: {request.data.description}"
+    text = f"{request.data.title}: {request.data.description}"
     _log.warning(
-        "alert of experiment %s, trial %s [%s] %s", request.experiment_id, request.trial_id, request.data.level, told
+        "alert of experiment %s, trial %s [%s] %s", request.experiment_id, request.trial_id, request.data.level, text
     )
     return {}
 

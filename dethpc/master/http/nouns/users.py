@@ -209,10 +209,10 @@ def _program(request: Request) -> str:
 def logins(request: Request, records: TheRecords, who: Owner) -> Logins:
     """Logins that are good, the latest first."""
     now, asks, page = clock.time(), digest(request.state.token), page_grant(request)
-    found = [token for kind in _LOGINS for token in records.find(Token, kind=kind) if token.good(now)]
-    found.sort(key=lambda token: token.id, reverse=True)
-    current = {token.id for token in found if token.sha256 == asks or (page is not None and token.id == page.row)}
-    return Logins(sessions=[Login.of(token, current=token.id in current) for token in found])
+    rows = [token for kind in _LOGINS for token in records.find(Token, kind=kind) if token.good(now)]
+    rows.sort(key=lambda token: token.id, reverse=True)
+    current = {token.id for token in rows if token.sha256 == asks or (page is not None and token.id == page.row)}
+    return Logins(sessions=[Login.of(token, current=token.id in current) for token in rows])
 
 
 _LOGINS = (TokenKind.SESSION, TokenKind.PAGES)
@@ -277,7 +277,7 @@ def users(
     offset: Offset = 0,
 ) -> Users:
     """``name``: part of the user's name or of the one that is shown, in any case."""
-    found = [
+    matches = [
         user
         for user in (User.of(record) for record in records.find(UserRecord))
         if (name.lower() in user.username.lower() or name.lower() in user.display_name.lower())
@@ -285,8 +285,8 @@ def users(
         and admin in (None, user.admin)
     ]
     key = _SORTED_BY.get(sort_by.removeprefix("SORT_BY_"), "id")
-    found.sort(key=lambda user: (getattr(user, key), user.id), reverse=order_by == "ORDER_BY_DESC")
-    shown, pagination = paged(found, offset, limit)
+    matches.sort(key=lambda user: (getattr(user, key), user.id), reverse=order_by == "ORDER_BY_DESC")
+    shown, pagination = paged(matches, offset, limit)
     return Users(users=shown, pagination=pagination)
 
 
@@ -370,17 +370,17 @@ def tokens(
     """Access tokens that are good; with ``showInactive``, or by id, those that are revoked or have expired, too."""
     now = clock.time()
     owners = None if not username else {user.id for user in records.find(UserRecord, username=username)}
-    found = [
+    matches = [
         token
         for token in records.find(Token, kind=TokenKind.ACCESS)
         if (token.id in token_ids if token_ids else show_inactive or token.good(now))
         and (owners is None or token.user_id in owners)
     ]
     key = _TOKENS_SORTED_BY.get(sort_by.removeprefix("SORT_BY_").lower(), "id")
-    found.sort(key=lambda token: (getattr(token, key) is None, getattr(token, key), token.id))
+    matches.sort(key=lambda token: (getattr(token, key) is None, getattr(token, key), token.id))
     if order_by == "ORDER_BY_DESC":
-        found.reverse()
-    page, pagination = paged([TokenInfo.of(token) for token in found], offset, limit)
+        matches.reverse()
+    page, pagination = paged([TokenInfo.of(token) for token in matches], offset, limit)
     return Tokens(token_info=page, pagination=pagination)
 
 
@@ -399,8 +399,8 @@ def create(request: NewToken, records: TheRecords, auth: TheAuth, who: Owner) ->
     """Nobody can see the token again: only its digest is kept."""
     if request.user_id is not None:
         records.get(UserRecord, request.user_id)
-    token, kept = auth.make_token(TokenKind.ACCESS, _lifespan(request.lifespan), request.description or "")
-    return MadeToken(token=token, token_id=kept.id)
+    token, record = auth.make_token(TokenKind.ACCESS, _lifespan(request.lifespan), request.description or "")
+    return MadeToken(token=token, token_id=record.id)
 
 
 @token_routes.patch("/{token_id}")

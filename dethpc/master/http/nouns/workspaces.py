@@ -75,8 +75,8 @@ OWNER_ID = 1
 
 
 def _count(connection: Connection, *states: str) -> int:
-    wanted = ExperimentFilter(states=frozenset(states))
-    return queries.list_experiments(connection, wanted, Order(), Page(limit=0))[1]
+    criteria = ExperimentFilter(states=frozenset(states))
+    return queries.list_experiments(connection, criteria, Order(), Page(limit=0))[1]
 
 
 def _workspace(connection: Connection, who: Principal) -> Workspace:
@@ -91,7 +91,7 @@ def _project(connection: Connection, who: Principal) -> Project:
     )
 
 
-class _Wanted:
+class _ListQuery:
     """Whether the one that there is, is among those that a list asks for; alone it is in every order."""
 
     def __init__(
@@ -104,7 +104,7 @@ class _Wanted:
         sort_by: SortBy = "",
         order_by: OrderBy = "",
     ) -> None:
-        self.it = (
+        self.matches = (
             name.lower() in NAME.lower()
             and not archived
             and (not users or who.owner in users)
@@ -116,15 +116,15 @@ class _Wanted:
 def workspaces(
     connection: Reading,
     who: Owner,
-    wanted: Annotated[_Wanted, Depends()],
+    query: Annotated[_ListQuery, Depends()],
     exact_name: Annotated[str, Query(alias="nameCaseSensitive")] = "",
     pinned: bool | None = None,
     limit: Limit = 0,
     offset: Offset = 0,
 ) -> Workspaces:
-    there = wanted.it and exact_name in ("", NAME) and pinned is not False
-    found, pagination = paged([_workspace(connection, who)] if there else [], offset, limit)
-    return Workspaces(workspaces=found, pagination=pagination)
+    there = query.matches and exact_name in ("", NAME) and pinned is not False
+    items, pagination = paged([_workspace(connection, who)] if there else [], offset, limit)
+    return Workspaces(workspaces=items, pagination=pagination)
 
 
 @router.get("/workspaces/{workspace_id}")
@@ -139,15 +139,15 @@ def projects(
     workspace_id: int,
     connection: Reading,
     who: Owner,
-    wanted: Annotated[_Wanted, Depends()],
+    query: Annotated[_ListQuery, Depends()],
     limit: Limit = 0,
     offset: Offset = 0,
 ) -> Projects:
     """Of every workspace when its id is 0."""
     if workspace_id not in (0, 1):
         raise NotFound(f"workspace {workspace_id} not found")
-    found, pagination = paged([_project(connection, who)] if wanted.it else [], offset, limit)
-    return Projects(projects=found, pagination=pagination)
+    items, pagination = paged([_project(connection, who)] if query.matches else [], offset, limit)
+    return Projects(projects=items, pagination=pagination)
 
 
 @router.get("/projects/{project_id}")
