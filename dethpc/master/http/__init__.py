@@ -1,1 +1,1 @@
-"""The REST API: the application, who may ask what, one file per noun in ``routes``, the models of the wire in ``wire``."""
+"""The REST API: the application, authentication and limits on connections; ``nouns`` has the routes, a module per resource."""

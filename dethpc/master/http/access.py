@@ -1,6 +1,6 @@
-"""What routes need: the few of the master's objects that each works with, who is asking, and a page of a list.
+"""Dependencies of routes: the parts of the master that a route uses, the principal of the request, and pages of lists.
 
-What waits for nothing is ``async``: FastAPI calls any other dependency in a thread, which takes longer than all of it together.
+Dependencies that do not block are ``async``: FastAPI calls any other dependency in a thread, which takes longer than all of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The web application: its routes, what every request passes before them, and how an error becomes an answer."""
+"""The web application: its routes, the middleware in front of them, and how exceptions become responses."""
 
 from __future__ import annotations
 

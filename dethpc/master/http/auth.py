@@ -1,8 +1,8 @@
-"""Who may do what.
+"""Authentication, and what each token authorizes.
 
-One master serves one user, its owner. Who reads the owner's token file is the owner; clients that cannot read it log in with
-the owner's name and either the token or a password and get a token of their own. A run's token is good for that run alone,
-until shortly after its end: its doorbell, its signals, and reading its own trial, experiment and checkpoints.
+A master serves one user, its owner. A client that can read the owner's token file acts as the owner; any other client logs in with
+the owner's name and either the token or a password, and gets a token of its own. The token of a run is valid for that run alone,
+until shortly after its end: to post journal lines and signals, and to read its own trial, experiment and checkpoints.
 """
 
 from __future__ import annotations

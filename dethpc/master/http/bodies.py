@@ -1,4 +1,4 @@
-"""How large the body of a request may be, looked at before it is read and parsed."""
+"""Limits on the size of request bodies, enforced while a body is received and before it is parsed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One-time codes: whoever has the owner's token gives a browser one, in a link, in the place of the token."""
+"""One-time codes: a client with the owner's token gives a browser a code, in a link, instead of the token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells pages that something was committed: what they show is made again then, and nobody polls."""
+"""Notifies open web pages of commits, so that they reload what has changed without polling."""
 
 from __future__ import annotations
 

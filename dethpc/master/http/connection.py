@@ -1,4 +1,4 @@
-"""One connection: uvicorn's HTTP/1.1 with limits that hold before anybody has shown a token."""
+"""An HTTP/1.1 connection of uvicorn, with limits that hold before a request has shown a valid token."""
 
 from __future__ import annotations
 

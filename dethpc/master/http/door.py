@@ -1,10 +1,10 @@
 """Limits on connections: how many there may be in all and of one peer, and how long one without a token may last.
 
-A connection is a stranger's until a request on it has shown a good token. It waits at the door until it says something, and then
-until there is a place. Few strangers are let in at a time, so that all of them together hold little memory; at the door they hold
-none. Next comes the newest of whoever has fewest inside: a flood from one user or address waits for itself alone. While somebody
-waits, strangers who keep the master waiting for long make room. So neither silent connections nor any number of requests keep the
-owner out.
+A connection is unauthenticated until a request on it has shown a valid token. An accepted socket waits until it can be read, and
+then until there is a place. Few unauthenticated connections are served at a time, which bounds the memory of all of them; sockets
+that wait take none. The next place goes to the newest socket of the peer with the fewest unauthenticated connections, so a flood
+from one user or address delays only that peer. While sockets wait, unauthenticated connections that are slow to send a request or
+to read a response are closed. So neither silent connections nor any number of requests keep the owner out.
 """
 
 from __future__ import annotations

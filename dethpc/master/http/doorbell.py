@@ -1,4 +1,4 @@
-"""Attempts ring when they have written to their journals, and hear whether they should stop."""
+"""Takes in the journal lines that attempts post to the master, and answers whether the attempt should stop."""
 
 from __future__ import annotations
 

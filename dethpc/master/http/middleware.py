@@ -1,4 +1,4 @@
-"""Authentication middleware: checks the token of a request before its body is read. The few public paths are listed here."""
+"""Authentication middleware: checks the token of a request before its body is read. Lists the few public paths."""
 
 from __future__ import annotations
 

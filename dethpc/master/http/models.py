@@ -1,4 +1,4 @@
-"""What all wire models share: camelCase names, times as RFC 3339, numbers that JSON can carry."""
+"""The base of all wire models: camelCase names, times in RFC 3339, numbers that JSON can represent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The master's side of the login by munge (``dethpc.client.munge``): whoever munge says is the owner gets the owner's key."""
+"""The master's side of the login by munge (``dethpc.client.munge``): the owner's clients get the owner's token."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""Sessions of the web pages. REST takes nothing of a session as a token.
+"""Sessions of the web pages. The REST API accepts no session as a token.
 
-A session has a cookie, which only reads and counts under one host name, and a proof, which the page keeps in the storage of its
-origin and shows with whatever changes something. Both end with this process: who takes its port then gets nothing that is still
-good. Their host name has a random label, so that no page on another port can make a browser send the cookie there.
+A session has a cookie, which allows only reads and only under one host name, and a proof, which the page keeps in the storage of
+its origin and sends with every request that changes something. Both end with this process, so a process that takes over its port
+receives nothing that is still valid. The host name has a random label, so that a page on another port cannot make the browser send
+the cookie to this master.
 
-A page that stays open renews its session with the next master. It holds a key in memory, asks the server for a proof of that key,
-and learns by the same answer, which nobody else can read, where to come in. The key is derived from the owner's token; neither the
-database nor a browser's storage has it. DESIGN D29, D34.
+An open page renews its session with the next master. It holds a key in memory, asks the server for a proof of that key, and gets
+in the same response, which no other client can read, the code and the host name to log in with. The key is derived from
+the owner's token; it is neither in the database nor in the browser's storage. DESIGN D29, D34.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Checks of parameters before a route runs: an id that no row can have is not found, and an unknown query parameter is refused.
-Silently ignoring a filter would act on the wrong objects."""
+"""Checks of parameters before a route runs: an id that no row can have is not found; an unknown query parameter is refused.
+
+An ignored filter would make a request act on the wrong objects.
+"""
 
 from __future__ import annotations
 

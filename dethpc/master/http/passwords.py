@@ -1,7 +1,7 @@
 """Limits the rate of failed logins per peer.
 
-Checking one is costly by intention. So one peer checks one at a time and all together two; who comes in between is asked to come
-again instead of waiting. After failures a peer has to wait for longer and longer before its next guess under the same name.
+Checking a password is expensive on purpose. One peer has one check at a time and all peers together two; a login beyond that is
+refused with the time after which to retry. After failures, a peer waits longer and longer before its next try of the same name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Who is at the other end of a connection: a user of this machine, or another machine.
+"""The peer of a connection: a user of this machine, or another machine.
 
-Everybody on a login node has the same addresses. What tells its users apart is whose the other socket is, which the kernel says
-of any socket of this machine (``man 7 sock_diag``).
+All users of a login node connect from the same addresses. The kernel reports the owner of any socket of this machine
+(``man 7 sock_diag``), so the owner of the socket at the other end identifies the user.
 """
 
 from __future__ import annotations

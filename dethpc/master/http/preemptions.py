@@ -1,4 +1,4 @@
-"""Long-polls for preemption: one look a while at all attempts that wait, whatever their number, and no thread for any."""
+"""Long-polls for preemption: one poll of the state serves all attempts that wait, and none of them holds a thread."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How every router of the API is made, and the one seam to FastAPI: routes that write their answers where these are found.
+"""The factory of the API's routers, and the routes that serialize their responses in their own thread.
 
-FastAPI alone would check each answer against its model once more, and write it as JSON in the event loop, where everybody else
-waits for as long as that takes: a page of a hundred experiments takes as long as ten small requests. It would also open and give
-back a route's connection to the database in two threads more.
+FastAPI alone would validate each response against its model again and write its JSON in the event loop, which delays all other
+requests: a page of a hundred experiments takes as long as ten small requests. It would also open and close a route's database
+connection in two more threads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The server that carries the application: strangers cannot fill it, and it ends soon, whoever is connected."""
+"""The server of the application: limits unauthenticated connections, and shuts down promptly whatever connections are open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The objects that routes work with. Each route takes those few that it needs; ``routes.access`` hands them out."""
+"""The parts of the master that routes work with. ``access`` gives each route those that it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that go on: newline-delimited JSON, as Determined's gateway streams it. No thread waits for a quiet stream."""
+"""Streamed responses in newline-delimited JSON, as Determined's gateway sends them. A quiet stream holds no thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server's end of TLS, with a certificate whose files may change while the master runs."""
+"""TLS of the server, with a certificate whose files may be replaced while the master runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A listener on a Unix socket for a reverse proxy of the owner on this machine: nobody else can connect, and no port is taken."""
+"""A Unix socket on which the owner's reverse proxy connects: no other user can, and no port is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Determined's API has and this one does not: a sentence for each part of it, so that a client's user learns why."""
+"""Endpoints of Determined's API that this API does not serve, with an explanation of each for the user of a client."""
 
 from __future__ import annotations
 

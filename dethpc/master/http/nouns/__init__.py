@@ -1,4 +1,4 @@
-"""The REST API: one module per noun."""
+"""The routes of the REST API: one module per resource."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints."""
+"""Routes and wire models of checkpoints: lists, archives, metadata and deletion."""
 
 from __future__ import annotations
 

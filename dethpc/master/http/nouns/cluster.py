@@ -1,4 +1,4 @@
-"""Resource pools, nodes (Determined's agents) and slots, as the scheduler said last."""
+"""Routes of resource pools, nodes (Determined's agents) and slots, as the scheduler last reported them."""
 
 from __future__ import annotations
 

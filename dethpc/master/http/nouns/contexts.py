@@ -1,4 +1,4 @@
-"""Context directories of experiments: the archive, its files."""
+"""Routes of the context directories of experiments: the archive, its files, and differences between experiments."""
 
 from __future__ import annotations
 

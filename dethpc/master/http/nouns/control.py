@@ -1,4 +1,4 @@
-"""What owners do with experiments: one, or many at a time. Each of many is judged alone."""
+"""Routes that act on experiments, on one or on many at a time; each of many succeeds or fails alone."""
 
 from __future__ import annotations
 

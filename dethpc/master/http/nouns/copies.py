@@ -1,4 +1,4 @@
-"""Experiments that move between installations. Ours, beside Determined's API."""
+"""Routes that export experiments to other installations and import them. Not part of Determined's API."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What ``det doctor`` says of this site: what it said last, and what it says now, if somebody asks for that. The doctor and all
-its checks are loaded then."""
+"""Routes of ``det doctor``: the last diagnosis of this site, and a new one, for which the doctor and its checks are imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experiments."""
+"""Routes and wire models of experiments: lists, creation, changes, and their trials and checkpoints."""
 
 from __future__ import annotations
 

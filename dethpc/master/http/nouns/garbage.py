@@ -1,4 +1,4 @@
-"""What the policies of experiments would delete, and following them now."""
+"""Routes that preview which checkpoints the policies of experiments would delete, and that apply these policies."""
 
 from __future__ import annotations
 

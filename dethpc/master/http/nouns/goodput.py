@@ -1,4 +1,4 @@
-"""Where slots went: useful training, lost training, overhead, waiting."""
+"""Routes of goodput: how slot time divides into useful training, lost training, overhead and waiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What hyperparameters have to do with the searcher's metric."""
+"""The route that shows how hyperparameters relate to the searcher's metric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images of containers in the cache: which there are, pulling one, and removing those that nobody needs."""
+"""Routes of container images in the cache: list them, pull one, and remove those that are no longer needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The job queue: experiments and tasks that want slots, in the order in which they get them."""
+"""Routes of the job queue: experiments and tasks that request slots, in the order in which they get them."""
 
 from __future__ import annotations
 

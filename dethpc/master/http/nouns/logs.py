@@ -1,4 +1,4 @@
-"""Streams of log lines, for trials and tasks alike."""
+"""Streams of log lines, shared by the routes of trials and of tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The master itself."""
+"""Routes of the master itself."""
 
 from __future__ import annotations
 

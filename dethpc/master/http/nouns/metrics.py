@@ -1,4 +1,4 @@
-"""Reports of metrics: their models, streams of them, and time series with fewer points for drawing."""
+"""Metrics reports: wire models, streams, and time series reduced to fewer points for plots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doorbell: a run tells the master what it has just written to its journal. Ours, beside Determined's API."""
+"""The route to which a run posts what it has just written to its journal. Not part of Determined's API."""
 
 from __future__ import annotations
 

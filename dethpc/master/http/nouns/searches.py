@@ -1,4 +1,4 @@
-"""How a search stands; and searches whose method runs in a program of the user's."""
+"""Routes of searches: their progress, and the events of searches whose method runs in a program of the user."""
 
 from __future__ import annotations
 

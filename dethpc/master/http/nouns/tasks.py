@@ -1,4 +1,4 @@
-"""Tasks: what has slots now, and the attempts of one task."""
+"""Routes of tasks: those that hold slots now, and the attempts of one task."""
 
 from __future__ import annotations
 

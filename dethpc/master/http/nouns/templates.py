@@ -1,4 +1,4 @@
-"""Config templates: none yet."""
+"""Routes of config templates, which are not supported yet: the list is empty."""
 
 from __future__ import annotations
 

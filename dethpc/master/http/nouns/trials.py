@@ -1,4 +1,4 @@
-"""Trials: their state, workloads and metrics."""
+"""Routes and wire models of trials: their state, workloads, metrics and logs."""
 
 from __future__ import annotations
 

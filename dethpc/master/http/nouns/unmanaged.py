@@ -1,4 +1,4 @@
-"""What training reports through the API alone: scripts outside the cluster, and what a run has no journal for."""
+"""Routes for training that reports by the API alone: scripts outside the cluster, and what runs keep in no journal."""
 
 from __future__ import annotations
 

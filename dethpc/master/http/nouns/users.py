@@ -1,4 +1,4 @@
-"""Logins and users. One user may log in so far: the master's owner."""
+"""Routes of logins, users and access tokens. So far only the master's owner can log in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workspaces and projects: one of each, which everything is in."""
+"""Routes of workspaces and projects: there is one of each, and it holds all experiments."""
 
 from __future__ import annotations
 
