@@ -28,7 +28,7 @@ RATCHET = {
     "modules": 759,
     "functions with more than 6 arguments": 77,
     "arguments of a constructor": 15,
-    "names that say nothing": 293,
+    "names that say nothing": 159,
 }
 """What the house has (``scripts/count``). Lower these when it has less; a new noun raises the first two, in a commit that says by
 how much and for what."""
