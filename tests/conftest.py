@@ -34,7 +34,7 @@ if os.environ.get("PATH", "").split(os.pathsep)[0] != str(Path(sys.executable).p
 # Time decides no test: a busy machine takes ten times as long for an example.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
-# scripts/quick: a property that asks for a number of its own has that many of a hundred of it (tests/examples.py).
+# scripts/quick: a property that asks for a number of its own has that many of a hundred of it (tests/example_counts.py).
 settings.register_profile("quick", settings.get_profile("patient"), max_examples=15)
 
 # A shell that starts the tests in its background has SIGINT ignored, and what ignores it hands that on to its children.

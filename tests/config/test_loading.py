@@ -17,7 +17,7 @@ from dethpc.config.services import USUAL_LOG_POLICIES, LogPolicy
 from dethpc.config.source import dump
 from dethpc.config.unsupported import _NOT_WORTH_A_WARNING, FIELDS, IGNORED, TRIAL_CLASS, UNSUPPORTED
 from dethpc.errors import ConfigError, Problem
-from tests.examples import examples
+from tests.example_counts import examples
 
 LEAST = "entrypoint: python3 train.py\nsearcher: {name: single, metric: loss}\n"
 

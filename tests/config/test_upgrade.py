@@ -12,7 +12,7 @@ from dethpc.config.dialects import translate
 from dethpc.config.source import dump, read
 from dethpc.config.upgrade import upgrade
 from dethpc.errors import ConfigError
-from tests.examples import examples
+from tests.example_counts import examples
 
 OLD = """\
 # Digits, as of last summer.

@@ -20,7 +20,7 @@ from dethpc.context.collect import Context, collect
 from dethpc.errors import ContextError
 from dethpc.exec.unpack import unpack
 from dethpc.master.durable.contexts import pack
-from tests.examples import examples
+from tests.example_counts import examples
 
 
 def write(root: Path, **files: str) -> None:

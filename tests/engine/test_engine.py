@@ -21,7 +21,7 @@ from dethpc.engine.pools import Rules
 from dethpc.engine.runs import next_deadline, overdue
 from dethpc.errors import Refused, StoreError
 from tests.engine.world import FAILED, FINISHED, STOPPED, World, config
-from tests.examples import examples
+from tests.example_counts import examples
 
 
 def test_a_search_ends_when_every_trial_has_completed() -> None:

@@ -17,7 +17,7 @@ from dethpc.engine.changes import ExperimentChanges
 from dethpc.engine.garbage import HAVE_FILES, Candidate, Policy, unwanted, without
 from dethpc.errors import Refused
 from tests.engine.world import FAILED, FINISHED, World, config
-from tests.examples import examples
+from tests.example_counts import examples
 
 PBT = {
     "population_size": 2,

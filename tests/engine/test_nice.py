@@ -19,7 +19,7 @@ from dethpc.engine.pools import Rules
 from dethpc.engine.queue import FEWEST, LEAST_WINDOW
 from tests.engine.test_queue import change, create, waiting
 from tests.engine.world import FINISHED, World
-from tests.examples import examples
+from tests.example_counts import examples
 
 # --- what is asked for
 

@@ -21,7 +21,7 @@ from dethpc.engine.queue import PATIENCE
 from dethpc.engine.turns import in_order
 from dethpc.errors import NotFound, Refused
 from tests.engine.world import FINISHED, World, config
-from tests.examples import examples
+from tests.example_counts import examples
 
 
 def create(world: World, trials: int = 1, pool: str = "main", **resources: Any) -> int:

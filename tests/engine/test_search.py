@@ -18,7 +18,7 @@ from dethpc.domain.states import Intent, State
 from dethpc.engine import events
 from dethpc.errors import Refused
 from tests.engine.world import FINISHED, STOPPED, World, config
-from tests.examples import examples
+from tests.example_counts import examples
 
 ASHA = {"max_trials": 20, "max_concurrent_trials": 4, "time_metric": "batches", "max_time": 64}
 SIMPLE = {"max_trials": 8, "max_rungs": 2, "divisor": 4, "mode": "aggressive", "max_length": {"batches": 8}}

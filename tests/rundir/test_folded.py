@@ -17,7 +17,7 @@ from dethpc.rundir.files import exists, names, open_kept, open_regular, read_at,
 from dethpc.rundir.fold_writer import Source, Unfit, look
 from dethpc.rundir.home import Home
 from dethpc.rundir.lines import blocks, blocks_backward
-from tests.examples import examples
+from tests.example_counts import examples
 
 
 def fold(runs: Path, files: dict[str, bytes], last: str = "7.12.2") -> Path:

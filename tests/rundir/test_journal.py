@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dethpc.domain.reports import Report, ReportKind
 from dethpc.master.durable.recreate import read_all
 from dethpc.rundir.journal import JournalWriter, NotWritten, RemainsReader, from_line, read, read_remains, to_line
-from tests.examples import examples
+from tests.example_counts import examples
 from tests.memory import megabytes_taken
 
 values = st.recursive(

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dethpc.rundir import lines
-from tests.examples import examples
+from tests.example_counts import examples
 from tests.memory import megabytes_taken
 
 HUGE = 256 << 20  # without an end of a line; larger ones take longer, and no more memory

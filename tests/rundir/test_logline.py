@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dethpc.rundir import logline
 from dethpc.rundir.logline import LogLine, read_lines
-from tests.examples import examples
+from tests.example_counts import examples
 
 text = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\n"))
 lines = st.builds(

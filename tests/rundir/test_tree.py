@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dethpc.rundir import tree as rundir_tree
 from dethpc.rundir.tree import LeadsOut, Tree, remove, stays
-from tests.examples import examples
+from tests.example_counts import examples
 
 SECRET = b"of somebody else"
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dethpc.searcher.base import Create, Exit, Searcher
-from tests.examples import examples
+from tests.example_counts import examples
 from tests.searcher.sections import searcher as made
 
 SPACE: dict[str, Any] = {

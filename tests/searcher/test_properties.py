@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dethpc.config.hyperparameters import parse_space
 from dethpc.searcher.base import Action, Continue, Create, Exit, Note, Searcher, Stop, Wait
 from dethpc.searcher.sampling import sample
-from tests.examples import examples
+from tests.example_counts import examples
 from tests.searcher.sections import searcher
 
 SPACE: dict[str, Any] = {
