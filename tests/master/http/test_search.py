@@ -22,6 +22,7 @@ from dethpc.domain.states import TaskKind
 from dethpc.engine import events
 from dethpc.errors import NotFound, Refused
 from dethpc.master.experiments import ended_search, searches
+from dethpc.master.experiments.create import NewExperiment
 from dethpc.master.http.nouns.searches import MOST, estimated_end
 from dethpc.state import queries
 from tests.master.conftest import T0, Served, experiment, run_of, trial
@@ -44,7 +45,7 @@ def create(served: Served, **searcher: Any) -> int:
         "searcher": {"metric": "loss", **searcher},
         "hyperparameters": {"lr": {"type": "double", "minval": 0, "maxval": 1}},
     }
-    return served.daemon.services.creator.create("ada", yaml.safe_dump(config), b"", True)[0].id
+    return served.daemon.services.creator.create("ada", NewExperiment(yaml.safe_dump(config), b"", True))[0].id
 
 
 def trial_of(run: Run) -> int:
