@@ -22,9 +22,6 @@ Fact = TypeVar("Fact")
 
 FACTS: tuple[type[Any], ...] = (*facts.KEYS, Summary)
 
-_AT_ONCE = 500
-"""Values in one IN list: older SQLite takes 999 parameters."""
-
 _BATCH = 8192
 """Rows that are in memory as parameters at once: an imported experiment may have a million."""
 
@@ -79,7 +76,7 @@ def write(connection: Connection, rows: Iterable[Row], recent: Recent | None = N
             upsert(connection, fact, group)
     over = {run.id for run in by_fact.get(Run, ()) if run.state is RunState.ENDED}
     over |= {attempt.run_id for attempt in by_fact.get(Attempt, ()) if attempt.state is AttemptState.ENDED}
-    for some in _chunks(over):
+    for some in dialects.chunks(sorted(over)):
         spent, spent_sums = sums.follow_runs(connection, some)
         upsert(connection, Spent, spent)
         upsert(connection, SpentSum, spent_sums)
@@ -95,7 +92,7 @@ def write(connection: Connection, rows: Iterable[Row], recent: Recent | None = N
 
 def _follow_checkpoints(connection: Connection, checkpoints: Iterable[Checkpoint]) -> None:
     last = {each.uuid: each for each in checkpoints}
-    for some in _chunks(last):
+    for some in dialects.chunks(sorted(last)):
         upsert(connection, StoredSum, sums.follow_checkpoints(connection, [last[uuid] for uuid in some]))
 
 
@@ -208,7 +205,7 @@ def kept_steps(connection: Connection, run_id: str, number: int, void_after: int
 def _void_after(connection: Connection, run_ids: Iterable[str]) -> dict[tuple[str, int], int]:
     return {
         (run_id, number): after
-        for ids in _chunks(run_ids)
+        for ids in dialects.chunks(sorted(run_ids))
         for run_id, number, after in connection.execute(_VOIDED, {"ids": ids})
     }
 
@@ -233,15 +230,9 @@ def _summarise_anew(connection: Connection, trials: Iterable[int], recent: Recen
 
 
 def _summaries_of(connection: Connection, trials: Iterable[int]) -> Iterator[Summary]:
-    for ids in _chunks(trials):
+    for ids in dialects.chunks(sorted(trials)):
         for row in connection.execute(_SUMMARIES, {"trials": ids}):
             yield Summary(*row)
-
-
-def _chunks(values: Iterable[Any]) -> Iterator[list[Any]]:
-    ordered = sorted(values)
-    for start in range(0, len(ordered), _AT_ONCE):
-        yield ordered[start : start + _AT_ONCE]
 
 
 _statements: dict[tuple[Any, type[Any], str], Any] = {}

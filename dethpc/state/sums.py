@@ -148,9 +148,6 @@ _NAMES = {float: "number", int: "number", bool: "boolean", str: "string"}
 
 # --- history of best validations, and names of metrics
 
-_AT_ONCE = 500
-"""Values in one IN list."""
-
 _experiment, _trial = TABLES[Experiment].c, TABLES[Trial].c
 _metric, _summary = TABLES[Metric].c, TABLES[Summary].c
 _best, _name = TABLES[Best].c, TABLES[MetricName].c
@@ -280,10 +277,9 @@ def _validation(metric: Metric, value: float) -> Best:
     )
 
 
-def _in_chunks(connection: Connection, asked: Select[Any], ids: Iterable[int], **values: float) -> Iterator[Any]:
-    ordered = sorted(ids)
-    for start in range(0, len(ordered), _AT_ONCE):
-        yield from connection.execute(asked, {"ids": ordered[start : start + _AT_ONCE], **values})
+def _in_chunks(connection: Connection, query: Select[Any], ids: Iterable[int], **values: float) -> Iterator[Any]:
+    for chunk in dialects.chunks(sorted(ids)):
+        yield from connection.execute(query, {"ids": chunk, **values})
 
 
 def _add_new(

@@ -27,7 +27,7 @@ from dethpc.rundir.fold_writer import Found, Source, look, prove, sources, write
 from dethpc.rundir.home import Home
 from dethpc.rundir.tree import remove
 from dethpc.state import SqlStore, queries
-from dethpc.state.queries.page import chunks
+from dethpc.state.dialects import chunks
 
 log = logging.getLogger(__name__)
 

@@ -15,13 +15,13 @@ from dethpc.domain.ports import SUSPENDED, Snapshot
 from dethpc.domain.states import RunState, State
 from dethpc.errors import NotFound
 from dethpc.state import rows
+from dethpc.state.dialects import chunks
 from dethpc.state.queries.checkpoints import sizes_of_experiments
 from dethpc.state.queries.page import (
     Order,
     Page,
     among,
     by_value,
-    chunks,
     cut_ids,
     having,
     in_states,

@@ -13,8 +13,9 @@ from sqlalchemy import Connection, String, and_, select, type_coerce
 from dethpc.domain.facts import EVERYTHING, Checkpoint, Experiment, Run, Task, Trial
 from dethpc.domain.states import CheckpointState, RunState, State, TaskKind
 from dethpc.state import rows
+from dethpc.state.dialects import chunks
 from dethpc.state.queries.checkpoints import measured
-from dethpc.state.queries.page import chunks, having
+from dethpc.state.queries.page import having
 
 _experiment = rows.table(Experiment).c
 _trial = rows.table(Trial).c

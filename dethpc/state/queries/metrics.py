@@ -23,8 +23,9 @@ from dethpc.domain.facts import Attempt, Checkpoint, Metric
 from dethpc.domain.states import CheckpointState
 from dethpc.state import rows
 from dethpc.state.columns import decoded_all
+from dethpc.state.dialects import chunks
 from dethpc.state.queries.experiments import experiment
-from dethpc.state.queries.page import Page, chunks, having
+from dethpc.state.queries.page import Page, having
 from dethpc.state.selections import Selection
 from dethpc.state.tables import Best, MetricName
 

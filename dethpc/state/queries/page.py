@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from heapq import nlargest, nsmallest
@@ -18,7 +18,6 @@ from dethpc.state.selections import Selection
 Fact = TypeVar("Fact")
 Value = TypeVar("Value")
 Key = TypeVar("Key", int, str)
-_AT_ONCE = 500  # values in one IN list
 
 
 @dataclass(slots=True)
@@ -135,11 +134,6 @@ def _among(fact: type[Any], column: ColumnElement[Any]) -> Selection:
 def among(name: str) -> BindParameter[Any]:
     """Values of an IN list that a statement made once is given when it runs."""
     return bindparam(name, expanding=True)
-
-
-def chunks(values: Sequence[Value]) -> Iterator[Sequence[Value]]:
-    for start in range(0, len(values), _AT_ONCE):
-        yield values[start : start + _AT_ONCE]
 
 
 def in_states(column: ColumnElement[Any], wanted: frozenset[str], running: ColumnElement[bool]) -> ColumnElement[bool]:

@@ -10,8 +10,9 @@ from sqlalchemy import Connection, select
 from dethpc.domain.facts import Experiment, SearchNote, Trial
 from dethpc.domain.ports import Snapshot
 from dethpc.state import rows
+from dethpc.state.dialects import chunks
 from dethpc.state.queries.experiments import experiment
-from dethpc.state.queries.page import Page, chunks
+from dethpc.state.queries.page import Page
 from dethpc.state.queries.trials import number_of_trials
 
 _trial = rows.table(Trial).c
