@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import cache
 from itertools import islice
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -101,7 +102,7 @@ def upsert(connection: Connection, fact: type[Any], rows: Iterable[Any]) -> None
     key = attrgetter(*(column.name for column in table(fact).primary_key))
     last = {key(row): row for row in rows}
     if last:
-        _execute(connection, _upsert, fact, list(last.values()))
+        _execute(connection, _upsert(table(fact), connection.dialect.name), fact, list(last.values()))
 
 
 def drop(connection: Connection, kind: type[Any], key: Sequence[Any]) -> None:
@@ -112,7 +113,7 @@ def drop(connection: Connection, kind: type[Any], key: Sequence[Any]) -> None:
 
 def _add(connection: Connection, fact: type[Any], rows: Sequence[Any]) -> int:
     """Insert rows whose key is new; returns how many were."""
-    return _execute(connection, _add_new, fact, rows)
+    return _execute(connection, _add_new(table(fact), connection.dialect.name), fact, rows)
 
 
 def _add_metrics(connection: Connection, metrics: Sequence[Metric], recent: Recent) -> None:
@@ -235,18 +236,8 @@ def _summaries_of(connection: Connection, trials: Iterable[int]) -> Iterator[Sum
             yield Summary(*row)
 
 
-_statements: dict[tuple[Any, type[Any], str], Any] = {}
-"""Making a statement takes longer than executing it; SQLAlchemy keeps what it compiles each to."""
-
-
-def _execute(
-    connection: Connection, make: Callable[[type[Any], str], Any], fact: type[Any], rows: Sequence[Any]
-) -> int:
-    """Execute the INSERT of ``make`` for all rows; returns how many rows the database wrote."""
-    key = (make, fact, connection.dialect.name)
-    statement = _statements.get(key)
-    if statement is None:
-        statement = _statements[key] = make(fact, connection.dialect.name)
+def _execute(connection: Connection, statement: Any, fact: type[Any], rows: Sequence[Any]) -> int:
+    """Execute the INSERT for all rows; returns how many rows the database wrote."""
     counted = connection.execution_options(preserve_rowcount=True)
     columns, written = names(fact), 0
     values = attrgetter(*columns)
@@ -256,11 +247,14 @@ def _execute(
     return written
 
 
-def _add_new(fact: type[Any], dialect: str) -> Any:
-    return dialects.insert(table(fact), dialect).on_conflict_do_nothing()
+# Making a statement takes longer than executing it; SQLAlchemy keeps what it compiles each to.
+@cache
+def _add_new(into: Table, dialect: str) -> Any:
+    return dialects.insert(into, dialect).on_conflict_do_nothing()
 
 
-def _upsert(fact: type[Any], dialect: str) -> Any:
-    insert, key = dialects.insert(table(fact), dialect), table(fact).primary_key
-    changes = {name: insert.excluded[name] for name in names(fact) if name not in key.columns}
+@cache
+def _upsert(into: Table, dialect: str) -> Any:
+    insert, key = dialects.insert(into, dialect), into.primary_key
+    changes = {name: insert.excluded[name] for name in into.columns.keys() if name not in key.columns}
     return insert.on_conflict_do_update(index_elements=list(key.columns), set_=changes)
