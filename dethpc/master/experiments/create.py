@@ -37,7 +37,6 @@ from dethpc.master.experiments import (
 from dethpc.master.experiments.secrets import revealed_text
 from dethpc.master.experiments.unmanaged import NO_ENTRYPOINT, Unmanaged, config_of
 from dethpc.master.parts import Parts
-from dethpc.master.submitting.admission import Admission
 from dethpc.master.submitting.prepare import JobBuilder, Submission
 from dethpc.master.watching.foreign_checkpoints import of_others
 from dethpc.searcher import draws
@@ -68,13 +67,13 @@ class NewExperiment(NamedTuple):
 class Creator:
     """Every method may be called from any thread, and raises SchedulerUnavailable while nothing is known of the cluster."""
 
-    def __init__(self, parts: Parts, admission: Admission, builder: JobBuilder, unmanaged: Unmanaged) -> None:
+    def __init__(self, parts: Parts, builder: JobBuilder, unmanaged: Unmanaged) -> None:
         self._home = parts.home
         self._ledger = parts.ledger
         self._store = parts.store
         self._scheduler = parts.scheduler
         self._installation = parts.installation
-        self._admission = admission
+        self._admission = builder.admission
         self._builder = builder
         self._unmanaged = unmanaged
         self._importing = threading.Lock()  # so that two requests do not import the same run

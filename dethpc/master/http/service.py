@@ -72,7 +72,7 @@ def services_of(
         store=parts.store,
         ledger=parts.ledger,
         control=control,
-        creator=Creator(parts, builder.admission, builder, unmanaged),
+        creator=Creator(parts, builder, unmanaged),
         copies=Copies(parts),
         searches=Searches(parts),
         unmanaged=unmanaged,
