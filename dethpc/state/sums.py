@@ -38,10 +38,10 @@ Key = tuple[int, str, str]
 def bests(validations: Iterable[Best], smaller_is_better: bool, before: float | None = None) -> list[Best]:
     """Those that were the best when they were reported, of ``validations`` in order of report. ``before``: the best until then."""
     history = []
-    for each in validations:
-        if before is None or (each.value < before if smaller_is_better else each.value > before):
-            history.append(each)
-            before = each.value
+    for validation in validations:
+        if before is None or (validation.value < before if smaller_is_better else validation.value > before):
+            history.append(validation)
+            before = validation.value
     return history
 
 
@@ -104,10 +104,10 @@ class Recent:
 
     def take(self, trial_id: int) -> dict[Key, Summary] | None:
         """Those of a trial, which are to be kept again after they were changed. None: ask the database."""
-        taken = self._by_trial.pop(trial_id, None)
-        if taken is not None:
-            self._kept -= len(taken)
-        return taken
+        summaries = self._by_trial.pop(trial_id, None)
+        if summaries is not None:
+            self._kept -= len(summaries)
+        return summaries
 
     def keep(self, trial_id: int, summaries: dict[Key, Summary]) -> None:
         self.take(trial_id)
@@ -177,41 +177,40 @@ _GONE = select(*_BEST).where(
 )
 
 
-def add_metric_names(connection: Connection, found: Iterable[tuple[int, str, str]]) -> None:
+def add_metric_names(connection: Connection, keys: Iterable[tuple[int, str, str]]) -> None:
     """Some trial has its first summary of these: each is an experiment's id, a group and a name."""
-    _add_new(connection, MetricName, [MetricName(*key) for key in sorted(found)])
+    _add_new(connection, MetricName, [MetricName(*key) for key in sorted(keys)])
 
 
 def follow_validations(connection: Connection, metrics: Sequence[Metric]) -> None:
     """Take in reports that count and that the database has, in order of report. Those that were taken in before change nothing."""
     reports = [metric for metric in metrics if metric.group == "validation"]
     searched = {row.id: row for row in _in_chunks(connection, _SEARCHED, {report.experiment_id for report in reports})}
-    found: dict[int, list[Best]] = {}
+    candidates: dict[int, list[Best]] = {}
     for report in reports:
         experiment = searched.get(report.experiment_id)
         value = None if experiment is None else usable(report.metrics.get(experiment.metric))
         if value is not None:
-            found.setdefault(report.experiment_id, []).append(_validation(report, value))
-    if not found:
+            candidates.setdefault(report.experiment_id, []).append(_validation(report, value))
+    if not candidates:
         return
-    first = min(each.reported_at for lines in found.values() for each in lines)
-    known: dict[int, list[Best]] = {}
-    for row in _in_chunks(connection, _FROM, set(found), first=first):
-        known.setdefault(row.experiment_id, []).append(Best(*row))
+    first = min(validation.reported_at for lines in candidates.values() for validation in lines)
+    stored: dict[int, list[Best]] = {}
+    for row in _in_chunks(connection, _FROM, set(candidates), first=first):
+        stored.setdefault(row.experiment_id, []).append(Best(*row))
     beaten: list[Best] = []
     new: list[Best] = []
-    for id, lines in found.items():
-        there = known.get(id, [])
+    for id, lines in candidates.items():
+        history = stored.get(id, [])
         smaller = searched[id].smaller_is_better
-        there.sort(key=lambda each: (each.reported_at, -each.value if smaller else each.value))  # noqa: B023
-        history = {astuple(each)[:3] for each in there}
-        # Of the same instant those that are there came first.
-        kept = bests(sorted([*there, *lines], key=lambda each: each.reported_at), smaller)
-        left = {astuple(each)[:3] for each in kept}
-        beaten += [each for each in there if astuple(each)[:3] not in left]
-        new += [each for each in kept if astuple(each)[:3] not in history]
-    for each in beaten:
-        own = _best.run_id == each.run_id, _best.attempt == each.attempt, _best.seq == each.seq
+        history.sort(key=lambda best: (best.reported_at, -best.value if smaller else best.value))  # noqa: B023
+        # Of the same instant those of the history came first.
+        merged = bests(sorted([*history, *lines], key=lambda best: best.reported_at), smaller)
+        old_keys, new_keys = {astuple(best)[:3] for best in history}, {astuple(best)[:3] for best in merged}
+        beaten += [best for best in history if astuple(best)[:3] not in new_keys]
+        new += [best for best in merged if astuple(best)[:3] not in old_keys]
+    for best in beaten:
+        own = _best.run_id == best.run_id, _best.attempt == best.attempt, _best.seq == best.seq
         connection.execute(delete(TABLES[Best]).where(*own))
     _add_new(connection, Best, new)
 
@@ -221,8 +220,8 @@ def mend_history(connection: Connection, run_id: str, attempt: int, experiment_i
     for id in experiment_ids:
         _drop_names(connection, id)
     gone = [Best(*row) for row in connection.execute(_GONE, {"run": run_id, "number": attempt})]
-    for id in {each.experiment_id for each in gone}:
-        _rebuild_history(connection, id, [each.reported_at for each in gone if each.experiment_id == id])
+    for id in {best.experiment_id for best in gone}:
+        _rebuild_history(connection, id, [best.reported_at for best in gone if best.experiment_id == id])
 
 
 def _drop_names(connection: Connection, experiment_id: int) -> None:
@@ -369,9 +368,9 @@ def follow_runs(connection: Connection, run_ids: Sequence[str]) -> tuple[list[Sp
     new = [of_run_that_ended(run, attempts) for run, attempts in ended]
     if not new:
         return [], []
-    before = select(*_SPENT).where(_spent.run_id.in_([each.run_id for each in new]))
+    before = select(*_SPENT).where(_spent.run_id.in_([spent.run_id for spent in new]))
     old = [Spent(*row) for row in connection.execute(before)]
-    of = sorted({each.experiment_id for each in new})
+    of = sorted({spent.experiment_id for spent in new})
     sums = {
         row[0]: SpentSum(*row)
         for row in connection.execute(select(*_SPENT_SUM).where(_spent_sum.experiment_id.in_(of)))
@@ -381,13 +380,13 @@ def follow_runs(connection: Connection, run_ids: Sequence[str]) -> tuple[list[Sp
     return new, list(sums.values())
 
 
-def _add_spent(sums: dict[int, SpentSum], spent: Iterable[Spent], sign: int) -> None:
-    for each in spent:
-        total = sums.setdefault(each.experiment_id, SpentSum(each.experiment_id))
-        total.useful += sign * each.useful
-        total.lost += sign * each.lost
-        total.overhead += sign * each.overhead
-        total.waiting += sign * each.waiting
+def _add_spent(sums: dict[int, SpentSum], runs: Iterable[Spent], sign: int) -> None:
+    for spent in runs:
+        total = sums.setdefault(spent.experiment_id, SpentSum(spent.experiment_id))
+        total.useful += sign * spent.useful
+        total.lost += sign * spent.lost
+        total.overhead += sign * spent.overhead
+        total.waiting += sign * spent.waiting
 
 
 # --- checkpoints of experiments
@@ -398,28 +397,29 @@ _STORED_SUM = tuple(_stored_sum[name] for name in StoredSum.__slots__)
 
 def follow_checkpoints(connection: Connection, checkpoints: Sequence[Checkpoint]) -> list[StoredSum]:
     """What is to be written with these, of which each has a key of its own: at most as many as fit into one IN list."""
-    keys = [each.uuid for each in checkpoints]
+    uuids = [checkpoint.uuid for checkpoint in checkpoints]
     columns = (_checkpoint.uuid, _checkpoint.experiment_id, _checkpoint.size, _checkpoint.state)
-    old = {row.uuid: row for row in connection.execute(select(*columns).where(_checkpoint.uuid.in_(keys)))}
-    changed = [each for each in checkpoints if each.uuid not in old or _counted(old[each.uuid]) != _counted(each)]
-    before = [old[each.uuid] for each in changed if each.uuid in old]
-    of = {each.experiment_id for each in changed} | {each.experiment_id for each in before}
-    known = select(*_STORED_SUM).where(_stored_sum.experiment_id.in_(sorted(of)))
+    old = {row.uuid: row for row in connection.execute(select(*columns).where(_checkpoint.uuid.in_(uuids)))}
+    changed = [new for new in checkpoints if new.uuid not in old or _counted(old[new.uuid]) != _counted(new)]
+    before = [old[new.uuid] for new in changed if new.uuid in old]
+    of = {checkpoint.experiment_id for checkpoint in changed} | {row.experiment_id for row in before}
+    stored = select(*_STORED_SUM).where(_stored_sum.experiment_id.in_(sorted(of)))
     sums = {id: StoredSum(id) for id in of}
-    sums.update((row[0], StoredSum(*row)) for row in (connection.execute(known) if of else ()))
-    for gone in before:
-        _add_stored(sums, gone, -1)
-    for each in changed:
-        _add_stored(sums, each, 1)
+    sums.update((row[0], StoredSum(*row)) for row in (connection.execute(stored) if of else ()))
+    for row in before:
+        _add_stored(sums, row, -1)
+    for checkpoint in changed:
+        _add_stored(sums, checkpoint, 1)
     return list(sums.values())
 
 
 def _add_stored(sums: dict[int, StoredSum], checkpoint: Any, sign: int) -> None:
     """``checkpoint``: a fact, or its row."""
-    of, size, kept = _counted(checkpoint)
-    sums[of].count += sign
-    sums[of].size += sign * size
-    sums[of].kept += sign * kept
+    experiment_id, size, not_deleted = _counted(checkpoint)
+    total = sums[experiment_id]
+    total.count += sign
+    total.size += sign * size
+    total.kept += sign * not_deleted
 
 
 def _counted(checkpoint: Any) -> tuple[int, int, bool]:

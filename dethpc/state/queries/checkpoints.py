@@ -29,15 +29,15 @@ _stored = rows.table(StoredSum).c
 def checkpoint(connection: Connection, uuid: str) -> Checkpoint:
     """Raises: NotFound, also where its experiment was deleted."""
     try:
-        found = one(connection, Checkpoint, f"checkpoint {uuid}", uuid=uuid)
+        row = one(connection, Checkpoint, f"checkpoint {uuid}", uuid=uuid)
     except NotFound as error:
         if not _SHORTENED.fullmatch(uuid):
             raise
         all_of_it = "give all 36 characters of its uuid; det experiment list-checkpoints ID shows them"
         raise NotFound(f"{error}: {all_of_it}") from None
-    if of_deleted(connection, found.experiment_id):
-        raise NotFound(f"checkpoint {uuid} not found: its experiment {found.experiment_id} was deleted")
-    return found
+    if of_deleted(connection, row.experiment_id):
+        raise NotFound(f"checkpoint {uuid} not found: its experiment {row.experiment_id} was deleted")
+    return row
 
 
 _SHORTENED = re.compile("[0-9a-f-]{4,24}")  # as pages show a uuid

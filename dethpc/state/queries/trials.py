@@ -73,8 +73,8 @@ def trials_by_id(connection: Connection, trial_ids: Sequence[int]) -> list[Trial
 def neighbours_of_trial(connection: Connection, trial: Trial) -> tuple[int | None, int | None]:
     """The trials of its experiment that were created before and after it."""
     beside = (_trial.experiment_id == trial.experiment_id, _trial.index.in_([trial.index - 1, trial.index + 1]))
-    found = dict(connection.execute(select(_trial.index, _trial.id).where(*beside)).all())
-    return found.get(trial.index - 1), found.get(trial.index + 1)
+    ids = dict(connection.execute(select(_trial.index, _trial.id).where(*beside)).all())
+    return ids.get(trial.index - 1), ids.get(trial.index + 1)
 
 
 def tried(connection: Connection, experiment_id: int, most: int) -> tuple[list[tuple[dict[str, Any], float]], int]:
