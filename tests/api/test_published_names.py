@@ -228,15 +228,15 @@ ASKED = "import importlib, sys\nfor name in sys.argv[1:]:\n  module, _, last = n
 
 
 def test_what_is_only_published_is_published_and_says_here_what_to_use(determined_venv: Path) -> None:
-    asked = sorted(name for name in STANDING_IN if "keras" not in name)  # whose frameworks are not beside the client
+    names = sorted(name for name in STANDING_IN if "keras" not in name)  # whose frameworks are not beside the client
     there = subprocess.run(
-        [str(determined_venv / "bin" / "python"), "-c", ASKED, *asked], capture_output=True, text=True, check=True
+        [str(determined_venv / "bin" / "python"), "-c", ASKED, *names], capture_output=True, text=True, check=True
     )
     assert not there.stdout, "stands in for names that nobody published"
-    for name in asked:
+    for name in names:
         module, _, last = name.rpartition(".")
-        found = getattr(importlib.import_module(module), last)
+        stand_in = getattr(importlib.import_module(module), last)
         with pytest.raises(NotImplementedError, match=rf"no {name}: .+docs/from-determined.md"):
-            found()
+            stand_in()
         with pytest.raises(NotImplementedError, match=f"no {name}: "):
-            type("Mine", (found,), {})
+            type("Mine", (stand_in,), {})

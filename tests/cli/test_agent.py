@@ -29,6 +29,6 @@ def test_all_nodes_are_disabled_on_a_terminal_after_a_question(
     monkeypatch.setattr("dethpc.cli.agent.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: terminal)))
     monkeypatch.setattr(cluster, "agents", lambda session: [{"id": "n0"}, {"id": "n1"}])
     monkeypatch.setattr(cluster, "disable_agent", lambda session, name, reason, drain: disabled.append(name) or [])
-    told = CliRunner().invoke(agent, ["disable", *words], input=answer)
-    assert ("Disable n0, n1" in told.output) == asked
+    result = CliRunner().invoke(agent, ["disable", *words], input=answer)
+    assert ("Disable n0, n1" in result.output) == asked
     assert disabled == done

@@ -80,5 +80,5 @@ def test_a_machine_that_its_resolver_knows_as_localhost_alone_has_its_own_name_f
 ) -> None:
     monkeypatch.setattr(ui.socket, "getfqdn", lambda: known_as)
     monkeypatch.setattr(ui.socket, "gethostname", lambda: "login2")
-    told = json.loads(CliRunner().invoke(main, ["-m", "http://127.0.0.1:9", "ui", "--json"]).stdout)
-    assert told["ssh"].endswith(" ada@login2")
+    link = json.loads(CliRunner().invoke(main, ["-m", "http://127.0.0.1:9", "ui", "--json"]).stdout)
+    assert link["ssh"].endswith(" ada@login2")

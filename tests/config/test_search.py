@@ -110,10 +110,10 @@ def test_a_grid_has_a_trial_for_each_point_and_so_a_limit() -> None:
 )
 def test_a_metric_that_most_people_maximise_is_not_minimised_in_silence(metric: str, warned: bool) -> None:
     search = {"name": "random", "max_trials": 3, "metric": metric}
-    told = load(text(search)).warnings
-    assert [f"smallest {metric} is the best" in line for line in told] == [True] * warned
-    for said in (True, False):
-        assert load(text({**search, "smaller_is_better": said})).warnings == []
+    warnings = load(text(search)).warnings
+    assert [f"smallest {metric} is the best" in line for line in warnings] == [True] * warned
+    for smaller_is_better in (True, False):
+        assert load(text({**search, "smaller_is_better": smaller_is_better})).warnings == []
 
 
 def test_a_trial_class_that_is_told_no_length_gives_a_warning() -> None:
@@ -140,7 +140,8 @@ def test_a_trial_class_that_is_told_no_length_gives_a_warning() -> None:
 def test_a_reference_to_no_hyperparameter_gives_a_warning(entrypoint: Any, strange: str) -> None:
     space = {"lr": 0.1, "net": {"width": 3}}
     config = {"entrypoint": entrypoint, "searcher": {"name": "single", "metric": "loss"}, "hyperparameters": space}
-    told = load(dump(config)).warnings
+    warnings = load(dump(config)).warnings
     assert [
-        f"{{{strange}}} stays as it is: no hyperparameter has this name, only lr, net.width" in line for line in told
+        f"{{{strange}}} stays as it is: no hyperparameter has this name, only lr, net.width" in line
+        for line in warnings
     ] == ([True] if strange else [])

@@ -99,11 +99,11 @@ def test_whoever_has_validated_hears_the_searchs_verdict_at_the_first_look(
     cluster: Cluster, search: str, waits: bool
 ) -> None:
     master = cluster.start_master()
-    asked = threading.Event()
+    checked = threading.Event()
 
     def ring(body: Any) -> Any:
         """The search decides while the training looks, not before."""
-        asked.wait(0.0 if waits else LONG_ENOUGH)
+        checked.wait(0.0 if waits else LONG_ENOUGH)
         time.sleep(0.2)
         return 200, {"appliedSeq": 99, "stop": {"reason": "searcher"}, "ringAfter": 1.0}
 
@@ -113,7 +113,7 @@ def test_whoever_has_validated_hears_the_searchs_verdict_at_the_first_look(
     with core.init() as context:
         context.train.report_validation_metrics(1, {"loss": 0.5})
         assert context.preempt.should_preempt() is waits
-        asked.set()
+        checked.set()
         assert cheapest(context.preempt.should_preempt) < 0.0005
 
 
@@ -125,7 +125,7 @@ def test_a_verdict_that_does_not_come_is_waited_for_once_and_the_master_not_besi
     with core.init() as context:
         context.train.report_validation_metrics(1, {"loss": 0.5})
         assert not context.preempt.should_preempt()
-        assert sum("/events" in each for each in master.asked) < 20
+        assert sum("/events" in request for request in master.asked) < 20
         assert cheapest(context.preempt.should_preempt) < 0.0005
 
 

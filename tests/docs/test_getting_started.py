@@ -136,16 +136,16 @@ def test_results_are_looked_at_as_their_page_says(reader: User) -> None:
 
 
 def test_the_queue_is_as_its_page_says(reader: User) -> None:
-    said = typed(reader, "docs/queue.md")
-    assert [row.split()[1] for row in said["det job list"].splitlines()[1:]]
-    assert len(said["det job list"].splitlines()) == 4
+    outputs = typed(reader, "docs/queue.md")
+    assert [row.split()[1] for row in outputs["det job list"].splitlines()[1:]]
+    assert len(outputs["det job list"].splitlines()) == 4
     assert not any(row["state"] == "STATE_ACTIVE" for row in reader.json("experiment", "list"))
     reader.det("master", "down")
 
 
 def test_data_are_prepared_as_their_page_says(reader: User) -> None:
-    said = typed(reader, "docs/preparing-data.md")
-    assert re.search(r"loss.*6", said["det trial describe 1"])
+    outputs = typed(reader, "docs/preparing-data.md")
+    assert re.search(r"loss.*6", outputs["det trial describe 1"])
     reader.det("master", "down")
 
 

@@ -475,8 +475,8 @@ def test_a_line_beside_the_release_is_not_slurms(output: str, line: str) -> None
     ],
 )
 def test_who_can_connect_to_the_master_is_told(addresses: tuple[str, ...], level: Level, words: str) -> None:
-    found = list(checks.login.listening(facts(answering=Answering("login1", 80, addresses))))
-    assert found[0].level is level and words in found[0].found
+    findings = list(checks.login.listening(facts(answering=Answering("login1", 80, addresses))))
+    assert findings[0].level is level and words in findings[0].found
     assert list(checks.login.listening(facts(answering=None))) == [], "no master runs here"
 
 

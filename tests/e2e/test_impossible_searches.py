@@ -56,6 +56,6 @@ def test_a_metric_that_is_never_reported_is_told_of_each_trial(user: User) -> No
         """,
     )
     experiment = user.create(searcher={**ASHA, "max_trials": 2}, hyperparameters=LR)
-    words = "finished without reporting loss, the searcher's metric, as a number"
-    assert words in user.det("experiment", "wait", str(experiment))
-    assert user.det("experiment", "describe", str(experiment)).count(words) == 2
+    reason = "finished without reporting loss, the searcher's metric, as a number"
+    assert reason in user.det("experiment", "wait", str(experiment))
+    assert user.det("experiment", "describe", str(experiment)).count(reason) == 2

@@ -145,8 +145,8 @@ def test_what_a_trial_keeps_in_its_own_folder_stays_over_its_attempts_until_its_
 def test_a_master_without_work_ends_where_the_site_wants_it_and_the_next_command_starts_another(user: User) -> None:
     user.home.mkdir(exist_ok=True)
     (user.home / "site.yaml").write_text("master: {end_after_idle_hours: 0.0005}\n")
-    kept = {"type": "shared_fs", "host_path": str(user.folder / "kept"), "save_trial_latest": 100}
-    experiment = user.create(hyperparameters={"lr": 0.1, "steps": 6}, checkpoint_storage=kept)
+    storage = {"type": "shared_fs", "host_path": str(user.folder / "kept"), "save_trial_latest": 100}
+    experiment = user.create(hyperparameters={"lr": 0.1, "steps": 6}, checkpoint_storage=storage)
     log = user.home / "log" / "master.log"
     wait_until(lambda: "nothing to do for" in log.read_text() and "master ended" in log.read_text())
     assert log.read_text().count("listens at") == 1, "it stayed while the trial ran"
@@ -205,7 +205,7 @@ def test_a_trial_that_ends_while_no_master_runs_ended_then_and_not_when_the_next
     wait_until(lambda: time.time() > at + 3)  # nobody notices for a while
     user.det("experiment", "wait", str(experiment))  # starts another
     (trial,) = user.trials(experiment)
-    ended = [_epoch(found["endTime"]) for found in (trial, user.experiment(experiment))]
+    ended = [_epoch(row["endTime"]) for row in (trial, user.experiment(experiment))]
     assert ended == [pytest.approx(at, abs=0.01)] * 2
     assert trial["wallClockTime"] == pytest.approx(at - _epoch(trial["startTime"]), abs=0.1)
     (said,) = [line for line in user.log(experiment).splitlines() if "Ended with exit code 0" in line]
@@ -306,9 +306,9 @@ def test_a_faulty_trial_is_restarted_as_often_as_allowed_while_it_fails_otherwis
 def test_a_trial_that_fails_alike_before_its_first_report_is_given_up_at_once(user: User) -> None:
     user.write("context/train.py", "print('attempt')\nsteps_done += 1\n")
     experiment = user.create(max_restarts=None)
-    told = user.det("experiment", "wait", str(experiment), code=1)
-    words = "NameError: name 'steps_done' is not defined (failed twice in the same way"
-    assert words in told and words in user.det("experiment", "describe", str(experiment))
+    output = user.det("experiment", "wait", str(experiment), code=1)
+    reason = "NameError: name 'steps_done' is not defined (failed twice in the same way"
+    assert reason in output and reason in user.det("experiment", "describe", str(experiment))
     assert user.log(experiment).count("attempt") == 2
 
 

@@ -82,9 +82,9 @@ def test_a_trial_that_waits_says_for_what(on_slurm: User, slurm: Cluster) -> Non
         slurm.run("scontrol", "release", job)
     user.wait_state(experiment, "COMPLETED")
     assert waiting(user, experiment) == {}
-    told = [line.partition("queue: ")[2] for line in user.log(experiment).splitlines() if "Waiting in the" in line]
-    assert told
-    assert all(line != later for line, later in zip(told, told[1:], strict=False)), "said more than once"
+    reasons = [line.partition("queue: ")[2] for line in user.log(experiment).splitlines() if "Waiting in the" in line]
+    assert reasons
+    assert all(line != later for line, later in zip(reasons, reasons[1:], strict=False)), "said more than once"
 
 
 BROKEN_ON_N0 = """

@@ -35,10 +35,10 @@ def _report(content: dict[str, Any] | None) -> EndReport | None:
 
 
 def end_of(
-    of: Run, report: EndReport | None, told: JobRecord | None, *, early_exit: str = "", **more: Any
+    of: Run, report: EndReport | None, job: JobRecord | None, *, early_exit: str = "", **more: Any
 ) -> tuple[Run, events.AttemptEnded, str]:
     """The arguments of ``classify``."""
-    return of, events.AttemptEnded(of.id, of.attempt, report, told, 1.0, **more), early_exit
+    return of, events.AttemptEnded(of.id, of.attempt, report, job, 1.0, **more), early_exit
 
 
 def requeued(**more: Any) -> JobRecord:
@@ -242,7 +242,7 @@ def test_time_limit_has_one_message() -> None:
 def test_an_attempt_ended_when_its_node_says_or_the_scheduler(
     by_node: float | None, by_scheduler: float | None, at: float
 ) -> None:
-    told = record(JobState.COMPLETED, ended_at=by_scheduler)
-    assert ended_at(100.0, EndReport(at=by_node), told, 192.0) == at
+    job = record(JobState.COMPLETED, ended_at=by_scheduler)
+    assert ended_at(100.0, EndReport(at=by_node), job, 192.0) == at
     if by_node is None:
-        assert ended_at(100.0, None, told, 192.0) == at
+        assert ended_at(100.0, None, job, 192.0) == at

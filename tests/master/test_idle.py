@@ -68,7 +68,7 @@ def test_it_stays_while_an_answer_is_on_its_way_and_while_an_experiment_waits(se
     traffic.answering = True
     assert not any(look(idle, clock, HOUR) for _ in range(5)), "a log that is followed"
     traffic.answering = False
-    made: dict[str, Any] = served.session.post("/api/v1/experiments", json={"config": YAML, "activate": False})
+    created: dict[str, Any] = served.session.post("/api/v1/experiments", json={"config": YAML, "activate": False})
     assert look(idle, clock, HOUR) and ended == ["end"], "one that is paused waits for its owner"
-    served.session.post(f"/api/v1/experiments/{made['experiment']['id']}/activate")
+    served.session.post(f"/api/v1/experiments/{created['experiment']['id']}/activate")
     assert not any(look(idle, clock, HOUR) for _ in range(5)), "its trials are to be submitted"

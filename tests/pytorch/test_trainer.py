@@ -95,11 +95,11 @@ def test_checkpoint_policies(cluster: Cluster, policy: str, expected: List[int])
 
 def test_a_metric_that_the_search_wants_must_be_there(cluster: Cluster) -> None:
     on(cluster, searcher={"name": "single", "metric": "corect"})
-    words = r"corect, the searcher's metric, is not among .*\(correct, loss\); did you mean 'correct'\?"
-    with pytest.raises(RuntimeError, match=words):
+    reason = r"corect, the searcher's metric, is not among .*\(correct, loss\); did you mean 'correct'\?"
+    with pytest.raises(RuntimeError, match=reason):
         train(max_length=Batch(1), checkpoint_policy="best")
-    (left,) = cluster.journal("early_exit")
-    assert left.data["reason"].startswith(WOULD_FAIL_AGAIN)
+    (exit_report,) = cluster.journal("early_exit")
+    assert exit_report.data["reason"].startswith(WOULD_FAIL_AGAIN)
 
 
 def test_the_search_s_own_lengths(cluster: Cluster) -> None:

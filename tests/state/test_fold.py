@@ -202,15 +202,15 @@ def test_the_database_is_the_fold_of_what_was_committed() -> None:
 
 def test_the_summaries_of_trials_that_reported_last_stay_in_memory_and_no_more_than_so_many() -> None:
     recent = sums.Recent(most=4)
-    kept: dict[int, dict[sums.Key, tables.Summary]] = {}
+    summaries: dict[int, dict[sums.Key, tables.Summary]] = {}
     for trial in (1, 2, 3):
-        kept[trial] = {}
-        sums.fold(kept[trial], [metric(1, trial_id=trial, metrics={"a": 1.0, "b": "x"})])
-        recent.keep(trial, kept[trial])
+        summaries[trial] = {}
+        sums.fold(summaries[trial], [metric(1, trial_id=trial, metrics={"a": 1.0, "b": "x"})])
+        recent.keep(trial, summaries[trial])
     assert len(recent) == 4
-    assert recent.take(1) is None and recent.take(3) is kept[3] and len(recent) == 2
-    recent.keep(3, kept[3])
-    recent.keep(1, kept[1])
+    assert recent.take(1) is None and recent.take(3) is summaries[3] and len(recent) == 2
+    recent.keep(3, summaries[3])
+    recent.keep(1, summaries[1])
     assert recent.take(2) is None, "it had reported longest ago"
     recent.forget()
     assert len(recent) == 0 and recent.take(3) is None

@@ -170,8 +170,8 @@ def test_the_search_and_the_trainer_must_agree(
         return
     with pytest.raises(ValueError, match=message):
         train(searched, **arguments)
-    left = [event.data["reason"] for event in searched.journal("early_exit")]
-    assert bool(left) == ("metric" in searcher), "an evaluation would lack it again"
+    exits = [event.data["reason"] for event in searched.journal("early_exit")]
+    assert bool(exits) == ("metric" in searcher), "an evaluation would lack it again"
 
 
 def test_test_mode_trains_one_step(searched: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,13 +35,13 @@ def test_axe_finds_nothing_in_pages_with_and_without_rows(served: Served, chromi
     for n in range(1, 25):
         hparams = {"lr": (n % 6) / 10, "width": n % 4 * 16}
         served.put(trained(trial(n, 1, hparams=hparams, best_validation=hparams["lr"] + n / 1000)))
-    context, found = chromium.new_context(color_scheme=theme, bypass_csp=True), {}
+    context, violations = chromium.new_context(color_scheme=theme, bypass_csp=True), {}
     page = context.new_page()
     log_in(served, page)
     for path in PAGES:
         page.goto(page.root + path)
         result = axe.Axe().run(page)
         if result.violations_count:
-            found[path] = [f"{v['id']}: {v['nodes'][0]['html'][:120]}" for v in result.response["violations"]]
+            violations[path] = [f"{v['id']}: {v['nodes'][0]['html'][:120]}" for v in result.response["violations"]]
     context.close()
-    assert found == {}
+    assert violations == {}

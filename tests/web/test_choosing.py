@@ -20,8 +20,8 @@ def page(served: Served, chromium: Any) -> Iterator[Any]:  # noqa: F811
 
 
 def chosen(page: Any) -> list[str]:
-    found: list[str] = page.eval_on_selector_all("tbody input:checked", "all => all.map(box => box.value)")
-    return found
+    ids: list[str] = page.eval_on_selector_all("tbody input:checked", "all => all.map(box => box.value)")
+    return ids
 
 
 def test_what_was_chosen_is_still_chosen_after_an_action(page: Any, served: Served) -> None:

@@ -120,7 +120,7 @@ def test_what_a_page_says_is_printed_and_no_control_is(page: Any, served: Served
         assert row.is_visible()
     assert page.locator("tbody tr[data-row]").count() > 0
     controls = page.locator(":is(button, summary, select, input[type=checkbox], [data-pin])")
-    assert [each.inner_text() for each in controls.all() if each.is_visible()] == []
+    assert [control.inner_text() for control in controls.all() if control.is_visible()] == []
     if path == "experiments/1":
         assert page.eval_on_selector("[name=notes]", "notes => notes.scrollHeight <= notes.clientHeight"), "to its end"
         assert page.eval_on_selector("[name=notes]", "notes => getComputedStyle(notes).borderTopWidth") == "0px"

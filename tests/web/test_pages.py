@@ -337,8 +337,8 @@ def test_a_checkpoint_is_listed_with_its_experiment_and_the_name_of_its_metric(
     served.session.patch("/api/v1/experiments/5", {"name": "wide & deep"})
 
     def rows(page: str) -> list[list[str]]:
-        found = re.findall(r"<tr data-row>(.*?)</tr>", visitor.get(page).text, re.DOTALL)
-        return [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in found]
+        lines = re.findall(r"<tr data-row>(.*?)</tr>", visitor.get(page).text, re.DOTALL)
+        return [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in lines]
 
     newest, *_, oldest = rows("checkpoints")
     assert newest[0].endswith("<code>00000050</code></a>"), "the full UUID is in its link"

@@ -100,14 +100,14 @@ def test_metadata_are_replaced(served: Served, storage: FileStore) -> None:
 
 def test_a_deleted_checkpoint_has_no_files_and_stays_on_record(served: Served, storage: FileStore) -> None:
     checkpoints.delete(served.session, [FIRST])
-    found = checkpoints.get(served.session, FIRST)
-    assert (found["state"], found["reason"]) == ("STATE_COMPLETED", "its files are being removed")
+    checkpoint = checkpoints.get(served.session, FIRST)
+    assert (checkpoint["state"], checkpoint["reason"]) == ("STATE_COMPLETED", "its files are being removed")
     assert (Path(str(storage)) / FIRST).exists()  # no request on the login node removes files
     with pytest.raises(Refused, match="is DELETED"):
         b"".join(checkpoints.archive(served.session, FIRST))
     served.collect()
-    found = checkpoints.get(served.session, FIRST)
-    assert (found["state"], found["resources"], found["reason"]) == ("STATE_DELETED", {}, "")
+    checkpoint = checkpoints.get(served.session, FIRST)
+    assert (checkpoint["state"], checkpoint["resources"], checkpoint["reason"]) == ("STATE_DELETED", {}, "")
     assert not (Path(str(storage)) / FIRST).exists() and (Path(str(storage)) / SECOND / "weights.pt").exists()
     checkpoints.delete(served.session, [FIRST])  # again does no harm
 
@@ -116,11 +116,11 @@ def test_files_are_removed_by_globs(served: Served, storage: FileStore) -> None:
     checkpoints.remove_files(served.session, [FIRST], ["nothing.of.it"])
     assert checkpoints.get(served.session, FIRST)["reason"] == ""
     checkpoints.remove_files(served.session, [FIRST], ["code"])
-    found = checkpoints.get(served.session, FIRST)
-    assert found["state"] == "STATE_COMPLETED" and "code/" in found["resources"]
+    checkpoint = checkpoints.get(served.session, FIRST)
+    assert checkpoint["state"] == "STATE_COMPLETED" and "code/" in checkpoint["resources"]
     served.collect(T0)
-    found = checkpoints.get(served.session, FIRST)
-    assert (found["state"], found["resources"]) == ("STATE_PARTIALLY_DELETED", {"weights.pt": "1000"})
+    checkpoint = checkpoints.get(served.session, FIRST)
+    assert (checkpoint["state"], checkpoint["resources"]) == ("STATE_PARTIALLY_DELETED", {"weights.pt": "1000"})
     with storage.restore(FIRST) as path:
         assert [p.name for p in path.iterdir() if not p.name.startswith(".")] == ["weights.pt"]
     checkpoints.remove_files(served.session, [FIRST], ["*.pt"])

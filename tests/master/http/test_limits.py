@@ -40,23 +40,24 @@ def test_what_is_beyond_them_is_not_created(served: Served) -> None:
 
 
 def test_an_experiment_has_no_more_slots_at_once_and_cannot_be_given_more(served: Served) -> None:
-    made = create(served, text())
-    assert made["config"]["resources"]["max_slots"] == 2
+    created = create(served, text())
+    assert created["config"]["resources"]["max_slots"] == 2
     for beyond in (3, None):
         with pytest.raises(Refused, match="max_slots can be 2 at most"):
-            served.session.patch(f"/api/v1/experiments/{made['id']}", json={"resources": {"maxSlots": beyond}})
-    served.session.patch(f"/api/v1/experiments/{made['id']}", json={"resources": {"maxSlots": 1}})
+            served.session.patch(f"/api/v1/experiments/{created['id']}", json={"resources": {"maxSlots": beyond}})
+    served.session.patch(f"/api/v1/experiments/{created['id']}", json={"resources": {"maxSlots": 1}})
     assert (
-        served.session.get(f"/api/v1/experiments/{made['id']}")["experiment"]["config"]["resources"]["max_slots"] == 1
+        served.session.get(f"/api/v1/experiments/{created['id']}")["experiment"]["config"]["resources"]["max_slots"]
+        == 1
     )
 
 
 def test_who_got_within_a_later_limit_moves_whatever_was_asked_at_first(served: Served) -> None:
     limits = served.daemon.installation.site.limits
     object.__setattr__(limits, "slots_per_experiment", None)
-    made = create(served, text(more=", max_slots: 4"))
+    created = create(served, text(more=", max_slots: 4"))
     object.__setattr__(limits, "slots_per_experiment", 2)
     with pytest.raises(ConfigError, match="max_slots: 4 is too much"):
-        update(served, {"jobId": made["jobId"], "resourcePool": "default"})
-    served.session.patch(f"/api/v1/experiments/{made['id']}", json={"resources": {"maxSlots": 2}})
-    update(served, {"jobId": made["jobId"], "resourcePool": "default"})
+        update(served, {"jobId": created["jobId"], "resourcePool": "default"})
+    served.session.patch(f"/api/v1/experiments/{created['id']}", json={"resources": {"maxSlots": 2}})
+    update(served, {"jobId": created["jobId"], "resourcePool": "default"})

@@ -194,9 +194,9 @@ def test_a_ring_that_comes_while_too_much_is_taken_in_is_answered_without_its_li
     take, held = doorbell.take, Future[None]()
 
     def slow(attempt: Any, lines: Any) -> Any:
-        taken = take(attempt, lines)
-        assert taken is not None
-        taken.result()
+        commit = take(attempt, lines)
+        assert commit is not None
+        commit.result()
         return held
 
     monkeypatch.setattr(doorbell, "take", slow)
@@ -205,12 +205,12 @@ def test_a_ring_that_comes_while_too_much_is_taken_in_is_answered_without_its_li
     first, second, third = (Sender(app, path, f"{line(n, 1000)}\n".encode(), served.token, read) for n in (1, 2, 3))
 
     async def story() -> None:
-        asked = [asyncio.create_task(sender.ask()) for sender in (first, second)]
+        requests = [asyncio.create_task(sender.ask()) for sender in (first, second)]
         await until(lambda: len(read) == 2)
         await third.ask()
         assert len(read) == 2 and third.answer["appliedSeq"] == 2 and runs_to_read == [run]
         held.set_result(None)
-        await asyncio.gather(*asked)
+        await asyncio.gather(*requests)
         await third.ask()
 
     asyncio.run(story())
@@ -229,11 +229,11 @@ def test_who_does_not_read_an_answer_has_no_more_of_it_made(
     log.parent.mkdir(parents=True)
     line = logline.format(logline.LogLine(1.0, "INFO", 0, "stdout", "x" * 900))
     log.write_text(line * (20_000_000 // len(line)))
-    taken: list[int] = []
+    sizes: list[int] = []
 
     def read_at(*asked: Any) -> bytes:
         piece = files.read_at(*asked)
-        taken.append(len(piece))
+        sizes.append(len(piece))
         return piece
 
     monkeypatch.setattr(lines, "read_at", read_at)
@@ -257,7 +257,7 @@ def test_who_does_not_read_an_answer_has_no_more_of_it_made(
         await until(lambda: bodies == 2)
         for _ in range(1000):
             await asyncio.sleep(0)
-        assert bodies == 2 and sum(taken) <= 6 << 20, "of 20 MB"
+        assert bodies == 2 and sum(sizes) <= 6 << 20, "of 20 MB"
         asked.cancel()
         await asyncio.gather(asked, return_exceptions=True)
 

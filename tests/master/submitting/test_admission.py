@@ -133,9 +133,9 @@ def test_a_sites_limits_on_trials_and_slots_are_kept(fake: FakeScheduler) -> Non
     admission = Admission(site, ClusterView(fake), script, Path("/home/me/.dethpc"))
 
     def searched(trials: int, **resources: Any) -> ExperimentConfig:
-        wanted = config(**resources).to_json()
+        requested = config(**resources).to_json()
         searcher = {"name": "random", "metric": "loss", "max_trials": trials}
-        return ExperimentConfig.from_json({**wanted, "searcher": searcher})
+        return ExperimentConfig.from_json({**requested, "searcher": searcher})
 
     admission.check(searched(10, slots=2))
     with pytest.raises(ConfigError) as refused:
@@ -147,11 +147,11 @@ def test_a_sites_limits_on_trials_and_slots_are_kept(fake: FakeScheduler) -> Non
     ]
     length = {"max_length": {"batches": 100}, "budget": {"batches": 10_000}, "metric": "loss"}
     for by_budget in ({"name": "sync_halving", "num_rungs": 4}, {"name": "adaptive"}):
-        wanted = ExperimentConfig.from_json({**config().to_json(), "searcher": {**by_budget, **length}})
+        requested = ExperimentConfig.from_json({**config().to_json(), "searcher": {**by_budget, **length}})
         with pytest.raises(ConfigError, match="searcher: the search has .* trials; the site allows"):
-            admission.check(wanted)
-    limited, told = admission.limited(searched(3))
-    assert limited.resources.max_slots == 2 and "allows one experiment no more slots" in told[0]
+            admission.check(requested)
+    limited, notices = admission.limited(searched(3))
+    assert limited.resources.max_slots == 2 and "allows one experiment no more slots" in notices[0]
     assert admission.limited(searched(3, max_slots=1))[0].resources.max_slots == 1
     assert admission.limited(searched(1))[1] == [], "one trial of one slot is within it anyway"
     admission.allow_slots(2)

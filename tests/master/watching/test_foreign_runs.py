@@ -35,9 +35,9 @@ def hands_over_without_an_answer(world: World) -> None:
 
 
 def elsewhere(world: World) -> ForeignRuns:
-    found = world.reconciler._poller._foreign
-    assert isinstance(found, ForeignRuns)
-    return found
+    foreign = world.reconciler._poller._foreign
+    assert isinstance(foreign, ForeignRuns)
+    return foreign
 
 
 def test_a_run_says_which_scheduler_has_its_job(world: World) -> None:

@@ -528,11 +528,11 @@ def test_the_log_tells_of_the_beginning_and_the_end_in_the_words_that_scripts_lo
         in told["1.1.1"]
     )
     for id, code in (("1.2.1", 3), ("1.3.1", 137)):
-        for words in (
+        for message in (
             f"\tERROR\t-\tstderr\tExited with exit code {code} (resources failed with",
             "container failed with",
         ):
-            assert f"{words} non-zero exit code: {code}" in told[id]
+            assert f"{message} non-zero exit code: {code}" in told[id]
 
 
 def test_what_ended_while_no_master_ran_ended_then_in_lists_and_in_its_log(worlds: Callable[..., World]) -> None:
@@ -551,12 +551,12 @@ def test_what_ended_while_no_master_ran_ended_then_in_lists_and_in_its_log(world
         runs = [queries.run(connection, id).ended_at for id in ("1.1.1", "1.2.1")]
     assert ends == runs == [began + 14, began + 15]
     assert world.trial(1).ended_at == began + 14
-    for id, words, at in (
+    for id, message, at in (
         ("1.1.1", "Ended with exit code 0", ends[0]),
         ("1.2.1", "Exited with exit code 137", ends[1]),
     ):
         lines, _ = logline.read_lines(world.home.run(id).waiting(0))
-        assert [line.at for line in lines if words in line.text] == [pytest.approx(at, abs=0.001)]
+        assert [line.at for line in lines if message in line.text] == [pytest.approx(at, abs=0.001)]
 
 
 def test_an_attempt_whose_node_failed_while_no_master_ran_ended_before_the_next_started(world: World) -> None:
