@@ -153,6 +153,23 @@ def _code_is_compiled_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _environment_is_put_back() -> Iterator[None]:
+    """A variable that a test leaves behind would choose the Slurm or the home of those after it."""
+    before = dict(os.environ)
+    yield
+    after = dict(os.environ)
+    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    changed -= {"PYTEST_CURRENT_TEST", "PYTEST_VERSION"}
+    if changed:
+        for name in changed:
+            if name in before:
+                os.environ[name] = before[name]
+            else:
+                del os.environ[name]
+        pytest.fail(f"the test changed environment variables for those after it: {', '.join(sorted(changed))}")
+
+
 @pytest.fixture(scope="session")
 def determined_venv() -> Path:
     """The environment of the published ``determined`` client, which cannot share one with dethpc. ``scripts/test`` makes it."""

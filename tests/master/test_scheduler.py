@@ -44,7 +44,8 @@ def shells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
 
     def shell(slurm: bool, **variables: str) -> None:
         for name in ("DETHPC_SCHEDULER", "SLURM_CONF", "SLURM_CLUSTERS"):
-            monkeypatch.delenv(name, raising=False)
+            monkeypatch.setenv(name, "")  # deleting what is not there would not be undone, and the master sets some
+            monkeypatch.delenv(name)
         monkeypatch.setenv("PATH", f"{commands}:/nowhere" if slurm else "/nowhere")
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
