@@ -155,19 +155,21 @@ def _code_is_compiled_once() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _environment_is_put_back() -> Iterator[None]:
-    """A variable that a test leaves behind would choose the Slurm or the home of those after it."""
-    before = dict(os.environ)
+    """Variables that choose a Slurm, a home or a master: one that a test leaves behind would choose them for those after it."""
+
+    def choosing() -> dict[str, str]:
+        return {
+            name: value for name, value in os.environ.items() if name.startswith(("SLURM", "DET")) or name == "PATH"
+        }
+
+    before = choosing()
     yield
-    after = dict(os.environ)
-    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
-    changed -= {"PYTEST_CURRENT_TEST", "PYTEST_VERSION"}
-    if changed:
+    after = choosing()
+    if changed := sorted(name for name, _ in before.items() ^ after.items()):
         for name in changed:
-            if name in before:
-                os.environ[name] = before[name]
-            else:
-                del os.environ[name]
-        pytest.fail(f"the test changed environment variables for those after it: {', '.join(sorted(changed))}")
+            os.environ.pop(name, None)
+        os.environ.update(before)
+        pytest.fail(f"the test changed the environment of those after it: {', '.join(changed)}")
 
 
 @pytest.fixture(scope="session")
