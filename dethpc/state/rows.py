@@ -9,7 +9,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, and_, bindparam, delete, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, Table, and_, delete, or_, select
 
 from dethpc.domain import facts
 from dethpc.domain.facts import Attempt, Checkpoint, Metric, Row, Run, SearchNote, Trial
@@ -206,20 +206,19 @@ def kept_steps(connection: Connection, run_id: str, number: int, void_after: int
 def _void_after(connection: Connection, run_ids: Iterable[str]) -> dict[tuple[str, int], int]:
     return {
         (run_id, number): after
-        for ids in dialects.chunks(sorted(run_ids))
-        for run_id, number, after in connection.execute(_VOIDED, {"ids": ids})
+        for run_id, number, after in dialects.execute_in_chunks(connection, _VOIDED, sorted(run_ids))
     }
 
 
 def _voided() -> Select[Any]:
     columns = table(Attempt).c
     return select(columns.run_id, columns.number, columns.void_after).where(
-        columns.run_id.in_(bindparam("ids", expanding=True)), columns.void_after.is_not(None)
+        columns.run_id.in_(dialects.VALUES), columns.void_after.is_not(None)
     )
 
 
 _VOIDED = _voided()
-_SUMMARIES = query(Summary, table(Summary).c.trial_id.in_(bindparam("trials", expanding=True)))
+_SUMMARIES = query(Summary, table(Summary).c.trial_id.in_(dialects.VALUES))
 
 
 def _summarise_anew(connection: Connection, trials: Iterable[int], recent: Recent) -> None:
@@ -231,9 +230,7 @@ def _summarise_anew(connection: Connection, trials: Iterable[int], recent: Recen
 
 
 def _summaries_of(connection: Connection, trials: Iterable[int]) -> Iterator[Summary]:
-    for ids in dialects.chunks(sorted(trials)):
-        for row in connection.execute(_SUMMARIES, {"trials": ids}):
-            yield Summary(*row)
+    return (Summary(*row) for row in dialects.execute_in_chunks(connection, _SUMMARIES, sorted(trials)))
 
 
 def _execute(connection: Connection, statement: Any, fact: type[Any], rows: Sequence[Any]) -> int:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import asdict, astuple
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delete, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, exists, func, or_, select
 
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Run, Task, Trial
 from dethpc.domain.goodput import of_run
@@ -155,7 +155,7 @@ _earlier = TABLES[Best].alias().c
 
 _BEST = (_best.run_id, _best.attempt, _best.seq, _best.experiment_id, _best.trial_id, _best.reported_at, _best.value)
 _SEARCHED = select(_experiment.id, _experiment.metric, _experiment.smaller_is_better).where(
-    _experiment.id.in_(bindparam("ids", expanding=True))
+    _experiment.id.in_(dialects.VALUES)
 )
 _BEFORE = (
     select(func.max(_earlier.reported_at))
@@ -165,7 +165,7 @@ _BEFORE = (
 _FROM = (
     select(*_BEST)
     .where(
-        _best.experiment_id.in_(bindparam("ids", expanding=True)),
+        _best.experiment_id.in_(dialects.VALUES),
         _best.reported_at >= func.coalesce(_BEFORE, bindparam("first")),
     )
     .order_by(_best.reported_at)
@@ -185,7 +185,10 @@ def add_metric_names(connection: Connection, keys: Iterable[tuple[int, str, str]
 def follow_validations(connection: Connection, metrics: Sequence[Metric]) -> None:
     """Take in reports that count and that the database has, in order of report. Those that were taken in before change nothing."""
     reports = [metric for metric in metrics if metric.group == "validation"]
-    searched = {row.id: row for row in _in_chunks(connection, _SEARCHED, {report.experiment_id for report in reports})}
+    searched = {
+        row.id: row
+        for row in dialects.execute_in_chunks(connection, _SEARCHED, {report.experiment_id for report in reports})
+    }
     candidates: dict[int, list[Best]] = {}
     for report in reports:
         experiment = searched.get(report.experiment_id)
@@ -196,7 +199,7 @@ def follow_validations(connection: Connection, metrics: Sequence[Metric]) -> Non
         return
     first = min(validation.reported_at for lines in candidates.values() for validation in lines)
     stored: dict[int, list[Best]] = {}
-    for row in _in_chunks(connection, _FROM, set(candidates), first=first):
+    for row in dialects.execute_in_chunks(connection, _FROM, candidates, first=first):
         stored.setdefault(row.experiment_id, []).append(Best(*row))
     beaten: list[Best] = []
     new: list[Best] = []
@@ -234,7 +237,7 @@ def _drop_names(connection: Connection, experiment_id: int) -> None:
 
 def _rebuild_history(connection: Connection, experiment_id: int, times: Sequence[float]) -> None:
     """For what the lines of these times had beaten. What comes after the next line that is left was beaten by that, too."""
-    (of,) = connection.execute(_SEARCHED, {"ids": [experiment_id]})
+    (of,) = connection.execute(_SEARCHED, {"values": [experiment_id]})
     own, first = _best.experiment_id == experiment_id, min(times)
     until = connection.scalar(select(func.min(_best.reported_at)).where(own, _best.reported_at > max(times)))
     touched = [own, _best.reported_at >= first, *([] if until is None else [_best.reported_at <= until])]
@@ -274,11 +277,6 @@ def _validation(metric: Metric, value: float) -> Best:
     return Best(
         metric.run_id, metric.attempt, metric.seq, metric.experiment_id, metric.trial_id, metric.reported_at, value
     )
-
-
-def _in_chunks(connection: Connection, query: Select[Any], ids: Iterable[int], **values: float) -> Iterator[Any]:
-    for chunk in dialects.chunks(sorted(ids)):
-        yield from connection.execute(query, {"ids": chunk, **values})
 
 
 def _add_new(

@@ -15,8 +15,8 @@ from dethpc.domain.states import CheckpointState, State
 from dethpc.errors import NotFound
 from dethpc.state import rows
 from dethpc.state.columns import decoded_all
-from dethpc.state.queries.page import Order, Page, among, by_value, cut, having, one, sort_key, total_of
-from dethpc.state.selections import Selection
+from dethpc.state.dialects import VALUES, execute_in_chunks
+from dethpc.state.queries.page import Order, Page, by_value, cut, having, one, sort_key, total_of
 from dethpc.state.tables import StoredSum
 
 _experiment = rows.table(Experiment).c
@@ -45,10 +45,10 @@ _SHORTENED = re.compile("[0-9a-f-]{4,24}")  # as pages show a uuid
 
 def of_deleted(connection: Connection, experiment_id: int) -> bool:
     """Whether the experiment was deleted: rows of what belonged to it stay."""
-    return (State.DELETED,) in _STATE.rows(connection, experiment=experiment_id)
+    return connection.scalar(_STATE, {"experiment": experiment_id}) is State.DELETED
 
 
-_STATE = Selection(select(_experiment.state).where(_experiment.id == bindparam("experiment")))
+_STATE = select(_experiment.state).where(_experiment.id == bindparam("experiment"))
 
 
 def checkpoints_like(connection: Connection, uuid: str, most: int = 50) -> list[str]:
@@ -136,9 +136,9 @@ def _newest(connection: Connection, where: Sequence[ColumnElement[bool]]) -> lis
 def measured(connection: Connection, where: Sequence[ColumnElement[bool]], metric: str) -> dict[str, float]:
     """The number that was reported of the validation metric at the step of each checkpoint; of several as ``_nearest`` says."""
     text, quoted = type_coerce(_metric.metrics, String), json.dumps(metric)
-    query = Selection(select(_checkpoint.uuid, text).where(*where, at_step_of_checkpoint).order_by(*_nearest))
+    query = select(_checkpoint.uuid, text).where(*where, at_step_of_checkpoint).order_by(*_nearest)
     values: dict[str, float] = {}
-    for some in query.each(connection):
+    for some in connection.execute(query.execution_options(yield_per=1000)).partitions():
         named = [(uuid, metrics) for uuid, metrics in some if quoted in metrics]
         for (uuid, _), metrics in zip(named, decoded_all(metrics for _, metrics in named)):
             value = metrics.get(metric)
@@ -169,12 +169,14 @@ def checkpoint_seconds(connection: Connection, experiment_id: int, most: int = 1
 def checkpoint_origins(connection: Connection, checkpoints: Sequence[Checkpoint]) -> dict[str, CheckpointOrigin]:
     """Where each checkpoint of a page comes from."""
     experiments = {item.experiment_id for item in checkpoints}
-    found = _CONFIGS.rows(connection, ids=sorted(experiments))
+    found = execute_in_chunks(connection, _CONFIGS, sorted(experiments))
     configs: dict[int, tuple[dict[str, Any], str]] = {id: (config, metric) for id, config, metric in found}
     hparams: dict[int, dict[str, Any]] = dict(
-        _HPARAMS.rows(connection, ids=sorted({item.trial_id for item in checkpoints}))
+        execute_in_chunks(connection, _HPARAMS, sorted({item.trial_id for item in checkpoints}))
     )
-    validation: dict[str, dict[str, Any]] = dict(_MEASURED.rows(connection, uuids=[item.uuid for item in checkpoints]))
+    validation: dict[str, dict[str, Any]] = dict(
+        execute_in_chunks(connection, _MEASURED, [item.uuid for item in checkpoints])
+    )
     return {
         item.uuid: CheckpointOrigin(
             *configs.get(item.experiment_id, ({}, "")), hparams.get(item.trial_id, {}), validation.get(item.uuid)
@@ -183,38 +185,36 @@ def checkpoint_origins(connection: Connection, checkpoints: Sequence[Checkpoint]
     }
 
 
-_CONFIGS = Selection(
-    select(_experiment.id, _experiment.config, _experiment.metric).where(_experiment.id.in_(among("ids")))
-)
-_HPARAMS = Selection(select(_trial.id, _trial.hparams).where(_trial.id.in_(among("ids"))))
-_MEASURED = Selection(
+_CONFIGS = select(_experiment.id, _experiment.config, _experiment.metric).where(_experiment.id.in_(VALUES))
+_HPARAMS = select(_trial.id, _trial.hparams).where(_trial.id.in_(VALUES))
+_MEASURED = (
     select(_checkpoint.uuid, _metric.metrics)
-    .where(_checkpoint.uuid.in_(among("uuids")), at_step_of_checkpoint)
+    .where(_checkpoint.uuid.in_(VALUES), at_step_of_checkpoint)
     .order_by(*_nearest)
 )
 
 
 def sizes_of_trials(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[int, int]]:
     """Number of checkpoints that are not deleted, and the bytes of all, by trial."""
-    found = _SIZES_OF_TRIALS.rows(connection, ids=list(ids))
+    found = execute_in_chunks(connection, _SIZES_OF_TRIALS, ids)
     return {id: (int(count), int(size)) for id, count, size in found}
 
 
 _there = _checkpoint.state != CheckpointState.DELETED
-_SIZES_OF_TRIALS = Selection(
+_SIZES_OF_TRIALS = (
     select(_checkpoint.trial_id, func.sum(case((_there, 1), else_=0)), func.sum(_checkpoint.size))
-    .where(_checkpoint.trial_id.in_(among("ids")))
+    .where(_checkpoint.trial_id.in_(VALUES))
     .group_by(_checkpoint.trial_id)
 )
 
 
 def sizes_of_experiments(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[int, int]]:
     """Number of checkpoints that are not deleted, and the bytes of all, by experiment."""
-    return {id: (count, size) for id, count, size in _SIZES_OF_EXPERIMENTS.rows(connection, ids=list(ids))}
+    return {id: (count, size) for id, count, size in execute_in_chunks(connection, _SIZES_OF_EXPERIMENTS, ids)}
 
 
-_SIZES_OF_EXPERIMENTS = Selection(
-    select(_stored.experiment_id, _stored.kept, _stored.size).where(_stored.experiment_id.in_(among("ids")))
+_SIZES_OF_EXPERIMENTS = select(_stored.experiment_id, _stored.kept, _stored.size).where(
+    _stored.experiment_id.in_(VALUES)
 )
 
 

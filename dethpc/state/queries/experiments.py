@@ -15,12 +15,11 @@ from dethpc.domain.ports import SUSPENDED, Snapshot
 from dethpc.domain.states import RunState, State
 from dethpc.errors import NotFound
 from dethpc.state import rows
-from dethpc.state.dialects import chunks
+from dethpc.state.dialects import VALUES, chunks, execute_in_chunks
 from dethpc.state.queries.checkpoints import sizes_of_experiments
 from dethpc.state.queries.page import (
     Order,
     Page,
-    among,
     by_value,
     cut_ids,
     having,
@@ -30,7 +29,6 @@ from dethpc.state.queries.page import (
     total_of,
 )
 from dethpc.state.queries.trials import best_trials, trials_in
-from dethpc.state.selections import Selection
 from dethpc.state.tables import StoredSum
 
 _experiment = rows.table(Experiment).c
@@ -268,9 +266,9 @@ def experiment_figures(
     """Figures of each experiment. ``trial_ids`` fills in the first thousand ids of its trials too, and ``external_trial_id``."""
     figures = {id: ExperimentFigures() for id in experiment_ids}
     ids = list(experiment_ids)
-    for id, count in _NUMBERS_OF_TRIALS.rows(connection, ids=ids):
+    for id, count in execute_in_chunks(connection, _NUMBERS_OF_TRIALS, ids):
         figures[id].trials = count
-    for id, state, count, slots, suspended in _LIVE_RUNS.rows(connection, ids=ids):
+    for id, state, count, slots, suspended in execute_in_chunks(connection, _LIVE_RUNS, ids):
         figures[id].live += count
         figures[id].slots_live += int(slots)
         if state is RunState.RUNNING:
@@ -283,14 +281,14 @@ def experiment_figures(
         figures[id].best_trial, figures[id].best_metric = trial_id, value
     if trial_ids:
         for id in experiment_ids:
-            figures[id].trial_ids = tuple(trial for (trial,) in _FIRST_TRIALS.rows(connection, experiment=id))
-            for (external_id,) in _FIRST_NAMED.rows(connection, experiment=id):
+            figures[id].trial_ids = tuple(trial for (trial,) in connection.execute(_FIRST_TRIALS, {"experiment": id}))
+            for (external_id,) in connection.execute(_FIRST_NAMED, {"experiment": id}):
                 figures[id].external_trial_id = external_id
     return figures
 
 
-_NUMBERS_OF_TRIALS = Selection(select(_experiment.id, _trials_of_experiment).where(_experiment.id.in_(among("ids"))))
-_LIVE_RUNS = Selection(
+_NUMBERS_OF_TRIALS = select(_experiment.id, _trials_of_experiment).where(_experiment.id.in_(VALUES))
+_LIVE_RUNS = (
     select(
         _run.experiment_id,
         _run.state,
@@ -298,13 +296,13 @@ _LIVE_RUNS = Selection(
         func.sum(_run.slots),
         func.sum(case((_run.reason == SUSPENDED, 1), else_=0)),
     )
-    .where(_run.experiment_id.in_(among("ids")), _run.state.in_(_LIVE))
+    .where(_run.experiment_id.in_(VALUES), _run.state.in_(_LIVE))
     .group_by(_run.experiment_id, _run.state)
 )
-_FIRST_TRIALS = Selection(
+_FIRST_TRIALS = (
     select(_trial.id).where(_trial.experiment_id == bindparam("experiment")).order_by(_trial.id).limit(_TRIAL_IDS)
 )
-_FIRST_NAMED = Selection(
+_FIRST_NAMED = (
     select(_trial.external_id)
     .where(_trial.experiment_id == bindparam("experiment"), _trial.external_id > "")  # along an index
     .order_by(_trial.id)

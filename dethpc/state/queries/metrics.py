@@ -26,7 +26,6 @@ from dethpc.state.columns import decoded_all
 from dethpc.state.dialects import chunks
 from dethpc.state.queries.experiments import experiment
 from dethpc.state.queries.page import Page, having
-from dethpc.state.selections import Selection
 from dethpc.state.tables import Best, MetricName
 
 _checkpoint = rows.table(Checkpoint).c
@@ -103,7 +102,7 @@ def series(
     ids = sorted(set(trial_ids))
     for start in range(0, len(ids), _TRIALS):
         query = ordered.where(_metric.trial_id.in_(ids[start : start + _TRIALS]), *where)
-        for some in Selection(query).each(connection):
+        for some in connection.execute(query.execution_options(yield_per=1000)).partitions():
             *told, texts = zip(*some)
             yield from map(Reported._make, zip(*told, decoded_all(texts)))
 

@@ -8,12 +8,12 @@ from functools import cache
 from heapq import nlargest, nsmallest
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import BindParameter, ColumnElement, Connection, and_, bindparam, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, func, or_, select
 
 from dethpc.domain.states import State
 from dethpc.errors import NotFound, Refused
 from dethpc.state import rows
-from dethpc.state.selections import Selection
+from dethpc.state.dialects import VALUES, execute_in_chunks
 
 Fact = TypeVar("Fact")
 Value = TypeVar("Value")
@@ -46,10 +46,10 @@ class Page:
 
 def one(connection: Connection, fact: type[Fact], what: str, **key: Any) -> Fact:
     """The one with these values. Raises: NotFound."""
-    found = _with(cast(Any, fact), *key).rows(connection, **key)
-    if not found:
+    row = connection.execute(_with(cast(Any, fact), *key), key).first()
+    if row is None:
         raise NotFound(f"{what} not found")
-    return fact(*found[0])
+    return fact(*row)
 
 
 def total_of(connection: Connection, fact: type[Any], where: Sequence[ColumnElement[bool]]) -> int:
@@ -114,26 +114,20 @@ def by_value(ids: Sequence[Key], values: Mapping[Key, Any], order: Order, page: 
 
 
 def having(connection: Connection, fact: type[Fact], column: ColumnElement[Any], values: Sequence[Any]) -> list[Fact]:
-    found = _among(cast(Any, fact), column).rows(connection, values=list(values))
-    return [fact(*row) for row in found]
+    return [fact(*row) for row in execute_in_chunks(connection, _among(cast(Any, fact), column), values)]
 
 
 # Statements are made once where they can be: making one takes several times as long as running it.
 
 
 @cache
-def _with(fact: type[Any], *names: str) -> Selection:
-    return Selection(rows.query(fact, *(rows.table(fact).c[name] == bindparam(name) for name in names)))
+def _with(fact: type[Any], *names: str) -> Select[Any]:
+    return rows.query(fact, *(rows.table(fact).c[name] == bindparam(name) for name in names))
 
 
 @cache
-def _among(fact: type[Any], column: ColumnElement[Any]) -> Selection:
-    return Selection(rows.query(fact, column.in_(among("values"))))
-
-
-def among(name: str) -> BindParameter[Any]:
-    """Values of an IN list that a statement made once is given when it runs."""
-    return bindparam(name, expanding=True)
+def _among(fact: type[Any], column: ColumnElement[Any]) -> Select[Any]:
+    return rows.query(fact, column.in_(VALUES))
 
 
 def in_states(column: ColumnElement[Any], wanted: frozenset[str], running: ColumnElement[bool]) -> ColumnElement[bool]:

@@ -26,10 +26,10 @@ from dethpc.domain.states import CheckpointState, RunState, State
 from dethpc.errors import NotFound
 from dethpc.state import rows
 from dethpc.state.columns import decoded_all
+from dethpc.state.dialects import VALUES, execute_in_chunks
 from dethpc.state.queries.checkpoints import of_deleted, sizes_of_trials
-from dethpc.state.queries.page import Order, Page, among, cut, having, in_states, one, sort_key, total_of
+from dethpc.state.queries.page import Order, Page, cut, having, in_states, one, sort_key, total_of
 from dethpc.state.queries.tasks import of_trial
-from dethpc.state.selections import Selection
 from dethpc.state.tables import Summary
 
 _experiment = rows.table(Experiment).c
@@ -80,15 +80,15 @@ def neighbours_of_trial(connection: Connection, trial: Trial) -> tuple[int | Non
 def tried(connection: Connection, experiment_id: int, most: int) -> tuple[list[tuple[dict[str, Any], float]], int]:
     """Hyperparameters and best validation of trials that have one, evenly chosen where there are more than ``most``, and how many
     there are."""
-    ids = sorted(id for (id,) in _THAT_HAVE_ONE.rows(connection, experiment=experiment_id))
+    ids = sorted(connection.scalars(_THAT_HAVE_ONE, {"experiment": experiment_id}))
     chosen = ids if len(ids) <= most else [ids[index * len(ids) // most] for index in range(most)]
-    return [(hparams, value) for hparams, value in _TRIED.rows(connection, ids=chosen)], len(ids)
+    return [(hparams, value) for hparams, value in execute_in_chunks(connection, _TRIED, chosen)], len(ids)
 
 
-_THAT_HAVE_ONE = Selection(
-    select(_trial.id).where(_trial.experiment_id == bindparam("experiment"), _trial.best_validation.is_not(None))
+_THAT_HAVE_ONE = select(_trial.id).where(
+    _trial.experiment_id == bindparam("experiment"), _trial.best_validation.is_not(None)
 )
-_TRIED = Selection(select(_trial.hparams, _trial.best_validation).where(_trial.id.in_(among("ids"))))
+_TRIED = select(_trial.hparams, _trial.best_validation).where(_trial.id.in_(VALUES))
 
 
 def trials_that_ended(connection: Connection, experiment_id: int, after: float, until: float) -> list[int]:
@@ -127,7 +127,7 @@ def states_of_trials(connection: Connection, experiment_id: int) -> dict[str, in
 
 def best_trials(connection: Connection, experiment_ids: Sequence[int]) -> dict[int, tuple[int, float]]:
     """The best trial of each experiment that has one, and its value of the searcher's metric."""
-    found = _BEST_TRIALS.rows(connection, experiments=list(experiment_ids))
+    found = execute_in_chunks(connection, _BEST_TRIALS, experiment_ids)
     return {id: (trial_id, value) for id, trial_id, value in found}
 
 
@@ -140,8 +140,8 @@ def _first(order: Any) -> Any:
 # Each by the index on (experiment_id, best_validation): a window over all trials would read every one of them.
 _CHOSEN = select(
     case((_experiment.smaller_is_better, _first(_other.best_validation)), else_=_first(_other.best_validation.desc()))
-).where(_experiment.id.in_(among("experiments")))
-_BEST_TRIALS = Selection(select(_trial.experiment_id, _trial.id, _trial.best_validation).where(_trial.id.in_(_CHOSEN)))
+).where(_experiment.id.in_(VALUES))
+_BEST_TRIALS = select(_trial.experiment_id, _trial.id, _trial.best_validation).where(_trial.id.in_(_CHOSEN))
 
 
 def points_of_search(
@@ -194,8 +194,7 @@ def list_trials(
 
 
 def number_of_trials(connection: Connection, experiment_id: int) -> int:
-    ((number,),) = _TRIALS_IN.rows(connection, experiment=experiment_id)
-    return int(number)
+    return connection.scalar(_TRIALS_IN, {"experiment": experiment_id}) or 0
 
 
 def trials_in(experiment_id: int | ColumnElement[int]) -> Select[int]:
@@ -204,7 +203,7 @@ def trials_in(experiment_id: int | ColumnElement[int]) -> Select[int]:
     return select(func.coalesce(func.max(_trial.index) + 1, 0)).where(_trial.experiment_id == experiment_id)
 
 
-_TRIALS_IN = Selection(trials_in(bindparam("experiment")))
+_TRIALS_IN = trials_in(bindparam("experiment"))
 
 
 def _running_in(experiment_id: int) -> Select[int | None]:
@@ -236,66 +235,58 @@ def trial_figures(connection: Connection, trials: Sequence[Trial]) -> dict[int, 
     """Figures of the trials of one page."""
     figures = {trial.id: TrialFigures() for trial in trials}
     ids = list(figures)
-    for id, slots, state, reason in _RUNS.rows(connection, ids=ids):
+    for id, slots, state, reason in execute_in_chunks(connection, _RUNS, ids):
         # Told here: a database that looks for the state first reads whatever runs, of all experiments.
         if state is RunState.RUNNING:
             figures[id].held_slots = slots + (figures[id].held_slots or 0)
             figures[id].suspended = reason == SUSPENDED
-    for row in _BEST.rows(connection, ids=ids):
+    for row in execute_in_chunks(connection, _BEST, ids):
         metric = Metric(*row)
         figures[metric.trial_id].best = metric
-    for row in _LATEST.rows(connection, ids=ids):
+    for row in execute_in_chunks(connection, _LATEST, ids):
         metric = Metric(*row)
         figures[metric.trial_id].latest = metric
-    for row in _WRITTEN_AT_BEST.rows(connection, ids=ids):
+    for row in execute_in_chunks(connection, _WRITTEN_AT_BEST, ids):
         found = Checkpoint(*row)
         figures[found.trial_id].best_checkpoint = found
-    for row in _SUMMARIES.rows(connection, ids=ids):
+    for row in execute_in_chunks(connection, _SUMMARIES, ids):
         _take_summary(figures[row[0]].summary, Summary(*row))
     for id, (count, size) in sizes_of_trials(connection, list(figures)).items():
         figures[id].checkpoints, figures[id].checkpoint_bytes = count, size
     return figures
 
 
-_RUNS = Selection(
-    select(_task.trial_id, _run.slots, _run.state, _run.reason).where(
-        _task.id == _run.task_id, _task.trial_id.in_(among("ids"))
-    )
+_RUNS = select(_task.trial_id, _run.slots, _run.state, _run.reason).where(
+    _task.id == _run.task_id, _task.trial_id.in_(VALUES)
 )
-_VALIDATION = and_(_metric.trial_id.in_(among("ids")), _metric.group == "validation")
-_BEST = Selection(
-    rows.query(
-        Metric,
-        _VALIDATION,
-        _metric.trial_id == _trial.id,
-        _metric.steps_completed == _trial.best_validation_steps,
-    ).order_by(_metric.id)
-)
+_VALIDATION = and_(_metric.trial_id.in_(VALUES), _metric.group == "validation")
+_BEST = rows.query(
+    Metric,
+    _VALIDATION,
+    _metric.trial_id == _trial.id,
+    _metric.steps_completed == _trial.best_validation_steps,
+).order_by(_metric.id)
 # For each trial by itself, found at the end of an index: to group them reads every report of theirs.
 _LAST_STEPS = (
     select(func.max(_others.steps_completed))
     .where(_others.trial_id == _trial.id, _others.group == "validation")
     .scalar_subquery()
 )
-_LATEST = Selection(
-    rows.query(
-        Metric,
-        _trial.id.in_(among("ids")),
-        _metric.trial_id == _trial.id,
-        _metric.group == "validation",
-        _metric.steps_completed == _LAST_STEPS,
-    ).order_by(_metric.id)
+_LATEST = rows.query(
+    Metric,
+    _trial.id.in_(VALUES),
+    _metric.trial_id == _trial.id,
+    _metric.group == "validation",
+    _metric.steps_completed == _LAST_STEPS,
+).order_by(_metric.id)
+_WRITTEN_AT_BEST = rows.query(
+    Checkpoint,
+    _checkpoint.trial_id.in_(VALUES),
+    _checkpoint.trial_id == _trial.id,
+    _checkpoint.steps_completed == _trial.best_validation_steps,
+    _checkpoint.state != CheckpointState.ERROR,
 )
-_WRITTEN_AT_BEST = Selection(
-    rows.query(
-        Checkpoint,
-        _checkpoint.trial_id.in_(among("ids")),
-        _checkpoint.trial_id == _trial.id,
-        _checkpoint.steps_completed == _trial.best_validation_steps,
-        _checkpoint.state != CheckpointState.ERROR,
-    )
-)
-_SUMMARIES = Selection(rows.query(Summary, _summary.trial_id.in_(among("ids"))))
+_SUMMARIES = rows.query(Summary, _summary.trial_id.in_(VALUES))
 
 
 _GROUP_NAMES = {"training": "avg_metrics", "validation": "validation_metrics"}
