@@ -101,6 +101,7 @@ def test_a_killed_master_is_replaced(det: Any, home: Path) -> None:
     assert master_file(home)["pid"] != pid
 
 
+@pytest.mark.everything
 def test_a_master_that_lives_and_does_not_answer_is_named_with_what_to_do(det: Any, home: Path) -> None:
     det("master", "up")
     pid = master_file(home)["pid"]

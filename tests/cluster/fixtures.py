@@ -67,7 +67,7 @@ def slurm_accounting() -> Iterator[slurm_dev.Cluster]:
     yield from private_cluster(slurm_dev.Shape(accounting=True, min_job_age=2))
 
 
-@pytest.fixture(scope="module", params=["basic", "multifactor"])
+@pytest.fixture(scope="module", params=[pytest.param("basic", marks=pytest.mark.everything), "multifactor"])
 def slurm_of_both_priorities(request: pytest.FixtureRequest) -> Iterator[slurm_dev.Cluster]:
     """As ``slurm``: one whose priorities leave room for nice, and one with weights of zero, where all jobs have the least."""
     yield from private_cluster(slurm_dev.Shape(priority=request.param))

@@ -18,7 +18,7 @@ __all__ = ["gcs_server", "s3_server"]
 KEY = Key.of("numbers", "v1")
 
 
-@pytest.fixture(params=["s3", "gcs"])
+@pytest.fixture(params=["s3", pytest.param("gcs", marks=pytest.mark.everything)])
 def server(request: pytest.FixtureRequest) -> Server:
     found: S3 | GCS = request.getfixturevalue(f"{request.param}_server")
     return found

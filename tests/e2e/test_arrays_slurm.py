@@ -52,6 +52,7 @@ def exact(user: User, trial: dict[str, Any]) -> bool:
     return [m["totalBatches"] for m in user.metrics(trial["id"], "training")] == list(range(1, 11))
 
 
+@pytest.mark.everything
 def test_elements_are_killed_held_reniced_and_requeued_alone_while_masters_die(cluster: Cluster, user: User) -> None:
     cluster.run("scontrol", "update", "partitionname=main", "state=down")
     foreign = cluster.run("sbatch", "--parsable", "--array=0-1", "--hold", "--output=/dev/null", "--wrap=true").strip()

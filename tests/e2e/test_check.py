@@ -6,6 +6,8 @@ import json
 import shutil
 import sqlite3
 
+import pytest
+
 from tests.e2e.conftest import User
 
 
@@ -96,6 +98,7 @@ def test_a_busy_master_is_not_taken_for_a_difference(user: User) -> None:
     assert differences(user, code=0) == {}
 
 
+@pytest.mark.everything
 def test_a_damaged_change_log_of_an_ended_experiment_is_written_again_when_asked(user: User) -> None:
     for _ in "ab":
         user.det("experiment", "wait", str(user.create(hyperparameters={"lr": 0.1, "steps": 3})))

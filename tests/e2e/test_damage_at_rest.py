@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from dethpc.master.durable import harness
 from tests import folders
 from tests.bits import flip
@@ -95,6 +97,7 @@ def pause_in_the_middle(user: User) -> int:
     return paused
 
 
+@pytest.mark.everything
 def test_every_kind_of_file_is_verified_or_has_a_reason_not_to_be(user: User) -> None:
     home_with_files_of_every_kind(user)
     assert user.det("master", "check").strip() == "The database and the files agree (2 experiments)"

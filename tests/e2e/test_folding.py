@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests import folders
 from tests.e2e.conftest import User
 from tests.waiting import wait_until
@@ -27,6 +29,7 @@ def folded(user: User, *archives: str) -> bool:
     return sorted(path.name for path in (user.home / "runs").iterdir() if RUN.match(path.name)) == sorted(archives)
 
 
+@pytest.mark.everything
 def test_an_ended_trial_leaves_at_most_four_files_and_all_of_it_is_served(user: User) -> None:
     """One trial that ran once, and one that was paused and went on twice, in three runs."""
     user.home.mkdir(mode=0o700, exist_ok=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from dethpc import storage
 from dethpc.exec.garbage import DONE
 from tests.e2e.conftest import User
@@ -19,6 +21,7 @@ def removals(user: User) -> list[Path]:
     return [file.parent for file in user.home.glob(f"runs/*/{DONE}")]
 
 
+@pytest.mark.everything
 def test_a_policy_is_followed_by_a_job_when_the_experiment_ends_and_when_it_is_set(on_slurm: User) -> None:
     user = on_slurm
     section = {"type": "shared_fs", "host_path": str(user.folder / "checkpoints")}

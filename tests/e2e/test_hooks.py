@@ -115,6 +115,7 @@ def trains_where_det_is(tmp_path: Path) -> Iterator[User]:
         take_down(user)
 
 
+@pytest.mark.everything
 def test_the_blogs_hook_installs_timm_once_for_all_trials_or_not_at_all(trains_where_det_is: User) -> None:
     user = trains_where_det_is
     made = "making the experiment's Python environment"

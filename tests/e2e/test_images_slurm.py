@@ -131,7 +131,7 @@ def test_two_nodes_train_in_a_pulled_image(user: User, source: RealRegistry, deb
     )
 
 
-@pytest.mark.parametrize("runtime", ["charliecloud", "podman"])
+@pytest.mark.parametrize("runtime", ["podman", pytest.param("charliecloud", marks=pytest.mark.everything)])
 def test_an_ordinary_user_pulls_and_trains(
     slurm: Cluster, ordinary: UnixUser, source: RealRegistry, debian: bytes, runtime: str
 ) -> None:

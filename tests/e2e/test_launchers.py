@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dethpc.deploy.slurm_dev import Cluster
 from tests import processes
 from tests.e2e.conftest import User
@@ -138,6 +140,7 @@ def sleepers() -> list[str]:
     return found
 
 
+@pytest.mark.everything
 def test_what_fails_is_named_and_ends_everywhere(on_slurm: User) -> None:
     user = on_slurm
     user.write("context/run.sh", FAULTY)

@@ -142,6 +142,7 @@ def test_what_a_trial_keeps_in_its_own_folder_stays_over_its_attempts_until_its_
     wait_until(lambda: not folder.exists())
 
 
+@pytest.mark.everything
 def test_a_master_without_work_ends_where_the_site_wants_it_and_the_next_command_starts_another(user: User) -> None:
     user.home.mkdir(exist_ok=True)
     (user.home / "site.yaml").write_text("master: {end_after_idle_hours: 0.0005}\n")

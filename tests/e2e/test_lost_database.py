@@ -116,6 +116,7 @@ def test_a_damaged_line_of_a_journal_costs_itself_alone(user: User) -> None:
     assert [m["totalBatches"] for m in user.metrics(2, "training")] == [1, 2, 3]
 
 
+@pytest.mark.everything
 def test_an_experiment_without_its_change_log_is_named_and_its_id_is_not_given_again(user: User) -> None:
     for _ in "ab":
         trained(user)
@@ -130,6 +131,7 @@ def test_an_experiment_without_its_change_log_is_named_and_its_id_is_not_given_a
     assert [t["id"] for t in user.trials(3)] == [5]
 
 
+@pytest.mark.everything
 def test_a_rebuild_that_is_killed_leaves_the_old_database_as_it_was(user: User) -> None:
     for _ in "abc":
         trained(user)
@@ -179,6 +181,7 @@ def test_the_old_database_is_kept_and_can_be_opened(user: User) -> None:
     assert re.findall(r"kept: (\S+)", user.det("master", "rebuild", "--yes"))[0] not in map(str, kept)
 
 
+@pytest.mark.everything
 def test_a_database_that_cannot_be_read_is_kept_as_it_is(user: User) -> None:
     experiment = trained(user)
     before = seen(user, experiment)

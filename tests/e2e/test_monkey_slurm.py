@@ -16,6 +16,7 @@ SLOW = ("claim damaged", "end.json damaged", "report damaged", "slurmd killed", 
 """Kinds after which it takes a minute until master or Slurm is sure of what happened."""
 
 
+@pytest.mark.everything
 @pytest.mark.slurm
 @pytest.mark.parametrize("seed", ["12339"])
 def test_nothing_is_lost_doubled_or_left_over_whatever_a_monkey_does(seed: str, tmp_path: Path) -> None:

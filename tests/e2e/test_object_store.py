@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 
+import pytest
+
 from dethpc import storage
 from tests import folders
 from tests.e2e.conftest import TRAIN, User, wait_until
@@ -104,6 +106,7 @@ ObjectStore.__init__.__kwdefaults__["patience"] = 0.5
 """
 
 
+@pytest.mark.everything
 def test_a_bucket_that_is_away_at_the_end_of_a_trial_loses_no_checkpoint(user: User, s3_server: S3) -> None:
     """The trial ends, and goes on from there, while it is away; what it saved goes up when it is back."""
     away = False

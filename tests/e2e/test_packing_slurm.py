@@ -26,6 +26,7 @@ def packing(slurm: Cluster, tmp_path: Path) -> Iterator[User]:
         yield user
 
 
+@pytest.mark.everything
 def test_short_trials_share_jobs_and_give_the_same_results(packing: User) -> None:
     user = packing
     plain = user.create(resources={"resource_pool": "plain"}, **SEARCH)

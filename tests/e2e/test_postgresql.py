@@ -106,6 +106,7 @@ def test_masters_are_killed_and_the_server_restarts_and_is_away_and_results_are_
     nobody_reads_the_password(user)
 
 
+@pytest.mark.everything
 def test_a_server_that_says_nothing_is_told_and_costs_no_master(user: User, server: PostgresServer) -> None:
     user.det("experiment", "list")
     pid = user.master()["pid"]

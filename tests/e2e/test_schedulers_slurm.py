@@ -90,6 +90,7 @@ def test_a_host_without_slurm_says_so_and_concludes_nothing(shell: User, tmp_pat
     trained_once(other, experiment)
 
 
+@pytest.mark.everything
 def test_no_master_of_another_kind_starts_while_runs_are_open(shell: User) -> None:
     experiment, go = one_that_waits(shell)
     shell.det("master", "down")
@@ -150,6 +151,7 @@ def test_another_machine_leaves_the_trials_of_this_one_alone(user: User, other: 
     trained_once(user, experiment)
 
 
+@pytest.mark.everything
 def test_a_job_that_ended_while_another_machine_had_the_master_is_taken_in_there(user: User, other: Machine) -> None:
     """What a run's directory says counts, whoever asks."""
     experiment, go = one_that_waits(user)

@@ -100,6 +100,7 @@ def validations(user: User, trial: dict[str, Any]) -> list[tuple[int, float]]:
     ]
 
 
+@pytest.mark.everything
 def test_sixty_trials_of_adaptive_asha_are_judged_and_stopped(user: User) -> None:
     (user.folder / "context" / "train.py").write_text(TRAIN)
     searcher = {

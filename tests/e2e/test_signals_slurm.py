@@ -27,7 +27,7 @@ PARTITIONS = {
 }
 
 
-@pytest.fixture(scope="module", params=["linuxproc", "pgid"])
+@pytest.fixture(scope="module", params=["linuxproc", pytest.param("pgid", marks=pytest.mark.everything)])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """linuxproc: every descendant of the step is signalled. pgid: as with cgroup, only slurmstepd's own child, as user code has a
     session of its own."""

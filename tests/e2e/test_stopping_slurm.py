@@ -297,6 +297,7 @@ def test_a_job_that_is_queued_again_when_its_training_has_ended_does_not_train_a
         assert [attempt.name for attempt in (run / "attempts").iterdir()] == ["0"]
 
 
+@pytest.mark.everything
 def test_what_ended_while_no_master_ran_is_found_in_the_accounts_or_in_the_run_directory(
     slurm_accounting: Cluster, slurm_private: Callable[..., Cluster], tmp_path: Path
 ) -> None:

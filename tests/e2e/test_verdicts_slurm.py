@@ -81,7 +81,7 @@ def test_a_script_that_prints_its_environment_matches_no_policy_by_it(on_slurm: 
     assert "shape mismatch" in on_slurm.log(experiment_id) and "exclude" not in told["trial"]["reason"]
 
 
-@pytest.mark.parametrize("word", ["suspend", "stop"])
+@pytest.mark.parametrize("word", ["suspend", pytest.param("stop", marks=pytest.mark.everything)])
 def test_a_job_that_an_admin_suspends_is_told_as_suspended_until_it_resumes(
     slurm: Cluster, on_slurm: User, word: str
 ) -> None:

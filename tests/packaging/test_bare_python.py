@@ -55,7 +55,7 @@ def events(run: Run, kind: str, k: int) -> list[Report]:
     return [event for event in read(run.attempt(k).journal)[0] if event.kind == kind]
 
 
-@pytest.mark.parametrize("version", ["3.9", "3.13"])
+@pytest.mark.parametrize("version", ["3.9", pytest.param("3.13", marks=pytest.mark.everything)])
 def test_two_nodes_train_stop_resume_and_fail(run: Run, bundle: Path, tmp_path: Path, version: str) -> None:
     venv = tmp_path / "bare"
     subprocess.run([interpreter(version), "-m", "venv", "--without-pip", str(venv)], check=True)

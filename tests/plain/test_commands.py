@@ -72,6 +72,7 @@ def test_a_command_sees_what_a_batch_script_or_srun_with_one_task_per_node_tells
         assert not differ
 
 
+@pytest.mark.everything
 @pytest.mark.skipif("not __import__('importlib').util.find_spec('lightning')", reason="needs Lightning")
 def test_one_process_starts_its_second_one_itself_and_trains_on_two_devices(user: User, tmp_path: Path) -> None:
     user.env["PLAIN_OUT"] = str(tmp_path)

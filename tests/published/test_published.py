@@ -88,6 +88,7 @@ def test_metrics_are_reported(created: Created) -> None:
     assert values(user, trial, "validation", "x") == [20]
 
 
+@pytest.mark.everything
 def test_a_pause_goes_on_and_another_trial_takes_over_the_weight_alone(created: Created) -> None:
     user, numbers = created
     paused = int(

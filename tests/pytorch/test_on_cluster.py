@@ -113,6 +113,7 @@ needs_horovod = pytest.mark.skipif(
 )
 
 
+@pytest.mark.everything
 @needs_horovod
 def test_horovod_trains_as_torchrun_does_and_resumes(run: Any) -> None:
     """An average of gradients is the same whoever computes it, and so are the weights, but for the order of additions."""

@@ -201,7 +201,7 @@ class Setting:
         wait_until(is_up)
 
 
-@pytest.fixture(params=["http", "tls behind a tunnel"])
+@pytest.fixture(params=["http", pytest.param("tls behind a tunnel", marks=pytest.mark.everything)])
 def setting(request: Any, chromium: Any, tmp_path: Path) -> Iterator[Setting]:  # noqa: F811
     user = make_user(tmp_path, DETHPC_SCHEDULER="local", DETHPC_LOCAL_SLOTS="1")
     user.home.mkdir(mode=0o700)

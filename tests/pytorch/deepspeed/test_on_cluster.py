@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, List
 
+import pytest
 import torch
 
 from tests.pytorch.deepspeed.small import hparams
@@ -21,6 +22,7 @@ LAUNCH = [sys.executable, "-m", "determined.launch.deepspeed"]
 TWO = {"slots": 2, "slots_per_node": 2, "environment": {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}}
 
 
+@pytest.mark.everything
 def test_each_way_to_share_a_model_resumes_exactly_and_so_does_another_process(run: Any, tmp_path: Path) -> None:
     settings = config({"epochs": 2}, min_validation_period={"batches": 5})
     storage = make(run, [*LAUNCH, "several.py"], FILES, config=settings, **TWO)
