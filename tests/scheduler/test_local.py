@@ -126,6 +126,8 @@ def test_the_next_job_waits_for_no_new_process_to_watch_over_it(here: Here, tmp_
     beside = here.submit(f"echo $PPID >> {watchers}", slots=0)  # needs no slot, and so does not wait
     here.wait(beside, JobState.COMPLETED)
     gate.touch()
+    # Nobody asks for jobs meanwhile: whoever does starts those that wait, by a process of their own.
+    wait_until(lambda: len(watchers.read_text().split()) == 3)
     assert here.wait(first, JobState.COMPLETED).exit_code == here.wait(second, JobState.COMPLETED).exit_code == 0
     pids = watchers.read_text().split()
     assert len(pids) == 3 and len(set(pids)) == 2 and pids[-1] in pids[:-1]
