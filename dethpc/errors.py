@@ -6,6 +6,7 @@ DethpcError
 ├── ContextError             the context directory cannot be packed (too large, unreadable)
 ├── NotFound                 no such experiment, trial, checkpoint, ...
 ├── Refused                  the request is understood and not possible in this state
+│   └── AlreadyExists        the name is another's
 ├── NotSupportedYet          a field or command that a later release brings
 ├── MasterError              talking to the master went wrong
 │   ├── MasterUnreachable    no answer at the address
@@ -151,6 +152,10 @@ class NotFound(DethpcError):
 
 class Refused(DethpcError):
     """The request is understood but not possible in the present state."""
+
+
+class AlreadyExists(Refused):
+    """The name is that of another of its kind."""
 
 
 class NotSupportedYet(DethpcError):

@@ -6,7 +6,6 @@ from typing import Any, NoReturn
 
 _TRIALS = "it is inside of Determined's trial controllers"
 _MODELS = "the model registry comes later"
-_PLACES = "workspaces and projects come later"
 _PACKING = "contexts are packed by det experiment create and determined.experimental.client.create_experiment()"
 _STORAGES = "files are copied by determined.core; the managers are in determined.common.storage"
 _TENSORBOARD = "event files are written and fetched by determined.core and det"
@@ -40,9 +39,6 @@ MODULES = {
     "determined.common.detlomond": "it is inside of Determined's proxies",
     "determined.common.experimental.model": _MODELS,
     "determined.common.experimental.oauth2_scim_client": "there is no OAuth here",
-    "determined.common.experimental.project": _PLACES,
-    "determined.common.experimental.resource_pool": _PLACES,
-    "determined.common.experimental.workspace": _PLACES,
     "determined.common.storage.*": _STORAGES,
     "determined.common.streams*": "it is inside of the WebUI's feed",
     "determined.common.v1file_utils": _PACKING,
@@ -73,7 +69,6 @@ NAMES = {
         "NTSC_Kind get_ntsc_details wait_for_ntsc_state wait_for_task_ready": _TASKS,
         "create_group_assignment_request create_user_assignment_request group_name_to_group_id not_found_errs "
         "role_name_to_role_id usernames_to_user_ids": _ROLES,
-        "workspace_by_name": _PLACES,
     },
     "determined.common.api.authentication": {
         "TokenStore check_password_complexity default_load_user_password get_det_password_from_env "
@@ -83,14 +78,13 @@ NAMES = {
     },
     "determined.common.api.certs": {"CertStore default_store maybe_shim_old_cert_store": _CERTIFICATES},
     "determined.common.api.logs": {"levels_at_or_above": "give min_level to trial_logs()"},
-    "determined.common.experimental": {"Model ModelOrderBy ModelSortBy ModelVersion": _MODELS, "Project": _PLACES},
+    "determined.common.experimental": {"Model ModelOrderBy ModelSortBy ModelVersion": _MODELS},
     "determined.common.storage": {"normalize_prefix": "a prefix is taken as it is written"},
     "determined.common.util": {"get_max_retries_config": "sessions try again by themselves"},
     "determined.exec.harness": {"maybe_periodic_stacktraces": "py-spy dump shows where a process is"},
-    "determined.experimental": {"Model ModelOrderBy ModelSortBy ModelVersion": _MODELS, "Project": _PLACES},
+    "determined.experimental": {"Model ModelOrderBy ModelSortBy ModelVersion": _MODELS},
     "determined.experimental.client": {
         "Model ModelOrderBy ModelSortBy ModelVersion create_model get_model get_model_by_id get_models list_models": _MODELS,
-        "Project ResourcePool Workspace create_workspace delete_workspace get_workspace list_workspaces": _PLACES,
     },
     "determined.horovod": {"create_hostlist_arg create_performance_args create_run_command": _LAUNCHERS},
     "determined.keras": {

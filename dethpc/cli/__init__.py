@@ -47,6 +47,8 @@ __all__ = ["main"]
         "ui": ("dethpc.cli.ui:ui", "Open the web pages in a browser."),
         "user": ("dethpc.cli.user:user", "Show who you are to the master, and who else may log in."),
         "token": ("dethpc.cli.token:token", "Create and revoke access tokens."),
+        "workspace": ("dethpc.cli.workspace:workspace", "Group projects, with defaults for their experiments."),
+        "project": ("dethpc.cli.project:project", "Group experiments."),
         "deploy": ("dethpc.cli.deploy:deploy", "Run a private Slurm for trying and testing."),
         "run-local": ("dethpc.cli.run_local:run_local", "Run a whole experiment on this machine."),
         "simulate": ("dethpc.cli.simulate:simulate", "Estimate what a search costs before it runs."),
@@ -66,6 +68,8 @@ __all__ = ["main"]
         "d": "deploy",
         "u": "user",
         "tkn": "token",
+        "w": "workspace",
+        "p": "project",
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )

@@ -24,7 +24,6 @@ _WARNINGS = {
     "LAUNCH_WARNING_CURRENT_SLOTS_EXCEEDED": "a trial wants more slots than its resource pool has now; it will wait",
 }
 _LARGE = 4 << 20  # bytes; below, sending takes no time worth a message
-_PROJECT = 1  # there is no other
 _NAMED = 5  # how many names a note has
 
 
@@ -87,10 +86,6 @@ def create(
     """
     if template:
         raise errors.NotSupportedYet("--template is not supported yet; write its fields into the configuration")
-    if project not in (None, _PROJECT):
-        raise errors.NotFound(
-            f"there is no project {project}: every experiment is in project {_PROJECT}; to group them: det experiment label add"
-        )
     if local != test_mode:
         raise click.UsageError("--local and --test-mode only work together: a short test on this machine.")
     if local:

@@ -14,10 +14,8 @@ ALIASES = {
     "cmd": "command",
     "cp": "config-policies",
     "m": "model",
-    "p": "project",
     "res": "resources",
     "tpl": "template",
-    "w": "workspace",
 }
 """Short names of nouns that are not here, as Determined has them."""
 
@@ -26,7 +24,7 @@ _NO_LOGIN = (
     "(det token create makes one)"
 )
 _ONE_USER = "Users are not needed: a master serves the one user who started it, and other users start their own"
-_LABELS = "Workspaces and projects are not there yet; group experiments by label: det experiment label add ID LABEL"
+_NO_KUBERNETES = "It belongs to Kubernetes; limits of pools are in the site file (docs/site-config.md)"
 _NO_MACHINES = (
     "Slurm has the machines, so nothing is to deploy; to try a real Slurm on this one: det deploy slurm-dev up"
 )
@@ -60,7 +58,6 @@ _SENTENCES = {
     "deploy local master-up": "Start your master with: det master up",
     "experiment delete-tb-files": "They are in checkpoint_storage, in CLUSTER_ID/tensorboard/experiment/ID: remove that folder",
     "experiment download": "Choose with det experiment list-checkpoints ID --best 3, then: det checkpoint download UUID",
-    "experiment move": _LABELS,
     "experiment set log-retention": _LOGS_STAY,
     "master cluster-message": "It is not needed: a master serves one user, and nobody else would read it",
     "master cleanup-message": "It is not needed: a master serves one user, and nobody else would read it",
@@ -72,11 +69,10 @@ _SENTENCES = {
     "nb": _NOTEBOOK,
     "notebook": _NOTEBOOK,
     "oauth": _ONE_USER,
-    "project": _LABELS,
     "ps": _OVERVIEW,
     "queue": "The queue is shown by: det job list",
     "rbac": _ONE_USER,
-    "resource-pool bindings": "It is not needed: there are no workspaces that pools could be bound to",
+    "resource-pool bindings": "It is not needed: every workspace may use every pool",
     "resources": "det resource-pool goodput shows where the slot-hours went; for the whole cluster: Slurm's sreport",
     "run": _CREATE,
     "shell": "Get a shell on a node from Slurm: srun --gpus=1 --pty bash -i",
@@ -108,7 +104,9 @@ _SENTENCES = {
     "user rename": "It is not possible: your name is the one of your account on this machine",
     "user-group": _ONE_USER,
     "webhook": "There are none: det experiment wait ID ends with the experiment, and its exit code says how",
-    "workspace": _LABELS,
+    "workspace bindings": _NO_KUBERNETES,
+    "workspace list-members": _ONE_USER,
+    "workspace resource-quota": _NO_KUBERNETES,
 }
 
 _UP = "Start your master with: det master up"

@@ -53,6 +53,9 @@ def experiment(ctx: click.Context) -> None:
 @click.option("--show-archived", is_flag=True, help="Include archived ones.")
 @STATES
 @click.option("--name", metavar="TEXT", help="Only those with this text in their name.")
+@click.option(
+    "--project", "--project_id", "project_id", type=click.IntRange(1), metavar="ID", help="Only this project's."
+)
 @click.option("--label", "labels", multiple=True, help="Only those with this label (repeatable: with all of them).")
 @click.option(
     "--limit", type=click.IntRange(1), default=200, show_default=True, help="At most this many of the newest."
@@ -66,6 +69,7 @@ def list_experiments(
     show_archived: bool,
     states: list[str],
     name: Optional[str],
+    project_id: Optional[int],
     labels: tuple[str, ...],
     limit: int,
     offset: int,
@@ -79,22 +83,31 @@ def list_experiments(
     archived = None if everybody or show_archived else False
     page = experiments.listing(
         connect(),
-        experiments.Filter(archived, not everybody, states, name, labels),
+        experiments.Filter(archived, not everybody, states, name, labels, project=project_id or 0),
         newest_first=True,
         limit=0 if pages == "all" else limit,
         offset=offset,
     )
     rows = sorted(page.get("experiments") or [], key=lambda e: int(e["id"]))
+    show_experiments(rows, layout, everybody=everybody, archived=show_archived, project=show_project)
     if layout.as_json:
-        output.print_json(rows)
         return
-    tables.show(tables.Table(_columns(everybody, show_archived, show_project), rows), layout)
-    for e in rows:
-        if e.get("warning") and not e.get("endTime"):  # of those that have ended, describe tells it
-            output.say(f"det: warning: experiment {e['id']}: {e['warning']}")
     total = (page.get("pagination") or {}).get("total") or len(rows)
     if len(rows) + offset < total and not layout.as_csv:
         output.say(f"{len(rows)} of {total}; to see older ones: --offset {offset + len(rows)}")
+
+
+def show_experiments(
+    rows: list[Json], layout: tables.Layout, *, everybody: bool, archived: bool = False, project: bool = False
+) -> None:
+    """A table of experiments, and warnings of those that have not ended."""
+    if layout.as_json:
+        output.print_json(rows)
+        return
+    tables.show(tables.Table(_columns(everybody, archived, project), rows), layout)
+    for e in rows:
+        if e.get("warning") and not e.get("endTime"):  # of those that have ended, describe tells it
+            output.say(f"det: warning: experiment {e['id']}: {e['warning']}")
 
 
 def _columns(everybody: bool, archived: bool, project: bool) -> list[tables.Column]:
@@ -288,3 +301,17 @@ def delete(ids: list[int], yes: bool) -> None:
 
 experiment.add_command(label)
 experiment.add_command(set_attribute)
+
+
+@experiment.command()
+@ID
+@click.argument("workspace_name", metavar="WORKSPACE")
+@click.argument("project_name", metavar="PROJECT")
+def move(experiment_id: int, workspace_name: str, project_name: str) -> None:
+    """Move an experiment to another project."""
+    from dethpc.client import workspaces
+
+    session = connect()
+    row = workspaces.project(session, workspace_name, project_name)
+    workspaces.move_experiment(session, experiment_id, row["id"])
+    output.echo(f"Moved experiment {experiment_id} to project {project_name} of workspace {workspace_name}")

@@ -116,7 +116,8 @@ def goodput(session: Session, experiment: int, *, trials: bool = True) -> Json:
 
 class Filter(NamedTuple):
     """Which experiments a list has. ``archived`` None: both; ``mine``: only those of the master's owner; ``name``: a part of the
-    name, in any case; ``labels``: experiments with all of them; ``ids``: only these, all if empty."""
+    name, in any case; ``labels``: experiments with all of them; ``ids``: only these, all if empty; ``project``: by id, 0 for all.
+    """
 
     archived: Optional[bool] = None
     mine: bool = False
@@ -124,6 +125,7 @@ class Filter(NamedTuple):
     name: Optional[str] = None
     labels: Sequence[str] = ()
     ids: Sequence[int] = ()
+    project: int = 0
 
 
 _ALL = Filter()
@@ -142,7 +144,7 @@ def listing(
     params: Json = {"offset": offset, "limit": limit or -1, "sortBy": sort_by}  # on the wire 0 means 100
     params["orderBy"] = "ORDER_BY_DESC" if newest_first else "ORDER_BY_ASC"
     chosen: Json = {"states": list(which.states), "name": which.name, "labels": list(which.labels)}
-    chosen |= {"userIds": [_OWNER] * which.mine, "experimentIdFilter.incl": list(which.ids)}
+    chosen |= {"userIds": [_OWNER] * which.mine, "experimentIdFilter.incl": list(which.ids), "projectId": which.project}
     params.update({name: value for name, value in chosen.items() if value})
     if which.archived is not None:
         params["archived"] = which.archived

@@ -6,7 +6,7 @@ key, and whatever asks for it; its table, the change log and ``det master rebuil
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Union
 
@@ -52,6 +52,51 @@ class Token:
 
 
 @dataclass(slots=True)
+class Workspace:
+    """A named group of projects, with defaults for their experiments."""
+
+    id: int
+    name: str
+    user_id: int
+    created_at: float
+    archived: bool = False
+    pool: str = ""  # of experiments that ask for slots and name no pool; "": the cluster's default
+    aux_pool: str = ""  # of those that ask for no slots
+    checkpoint_storage: dict[str, Any] | None = None  # of experiments that name none; None: the site's
+    agent: dict[str, Any] | None = None  # a Unix user and group, as Determined's clients send them; without effect
+    deleted: bool = False  # its id is given to no other
+
+
+@dataclass(slots=True)
+class WorkspacePin:
+    """A workspace that a user has put at the head of their list."""
+
+    user_id: int
+    workspace_id: int
+    created_at: float
+
+
+@dataclass(slots=True)
+class Project:
+    """A named group of experiments. ``key`` is a short name that is unique on this master; ``notes`` have a name and contents."""
+
+    id: int
+    workspace_id: int
+    name: str
+    key: str
+    user_id: int
+    created_at: float
+    description: str = ""
+    archived: bool = False
+    notes: list[dict[str, str]] = field(default_factory=list)
+    deleted: bool = False  # its id is given to no other
+
+
+UNCATEGORIZED = 1
+"""The id of the workspace, and of the project, that hold what was created without naming any. Both are always there."""
+
+
+@dataclass(slots=True)
 class ModelVersion:
     """A checkpoint that was registered under the name of a model: its files stay. Nothing registers any yet."""
 
@@ -61,14 +106,24 @@ class ModelVersion:
     created_at: float
 
 
-Record = Union[User, Token, ModelVersion]
+Record = Union[User, Token, Workspace, WorkspacePin, Project, ModelVersion]
 
-KEYS: dict[type, tuple[str, ...]] = {User: ("id",), Token: ("id",), ModelVersion: ("model", "number")}
+KEYS: dict[type, tuple[str, ...]] = {
+    User: ("id",),
+    Token: ("id",),
+    Workspace: ("id",),
+    WorkspacePin: ("user_id", "workspace_id"),
+    Project: ("id",),
+    ModelVersion: ("model", "number"),
+}
 """The fields that tell the records of one kind apart."""
 
 FOUND_BY: dict[type, tuple[tuple[str, ...], ...]] = {
     User: (("username",),),
     Token: (("sha256",), ("user_id",)),
+    Workspace: (("name",),),
+    WorkspacePin: (),
+    Project: (("workspace_id", "name"), ("key",)),
     ModelVersion: (("checkpoint",),),
 }
 """The fields by which records are looked up besides: the indexes of their tables."""

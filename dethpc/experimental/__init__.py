@@ -9,6 +9,7 @@ from dethpc.experimental._order import OrderBy
 from dethpc.experimental.checkpoint import Checkpoint
 from dethpc.experimental.experiment import Experiment, ExperimentReference
 from dethpc.experimental.trial import Trial, TrialOrderBy, TrialReference, TrialSortBy
+from dethpc.experimental.workspace import Project
 
 __all__ = [
     "Checkpoint",
@@ -16,6 +17,7 @@ __all__ = [
     "Experiment",
     "ExperimentReference",
     "OrderBy",
+    "Project",
     "Trial",
     "TrialOrderBy",
     "TrialReference",

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Union
 
-from dethpc.client import address, experiments, trials
+from dethpc.client import address, experiments, trials, workspaces
 from dethpc.client.login import login
 from dethpc.client.session import Session
 from dethpc.errors import ContextError, MasterUnreachable, Unauthorized
@@ -19,6 +19,7 @@ from dethpc.experimental.experiment import Experiment, ExperimentSortBy, Experim
 from dethpc.experimental.metrics import TrialMetrics, iter_metrics
 from dethpc.experimental.trial import Trial
 from dethpc.experimental.user import User
+from dethpc.experimental.workspace import Workspace
 
 logger = logging.getLogger("dethpc.client")
 
@@ -151,6 +152,23 @@ class Determined:
 
     def stream_trials_validation_metrics(self, trial_ids: List[int]) -> Iterator[TrialMetrics]:
         return self.iter_trials_metrics(trial_ids, "validation")
+
+    # --- workspaces -----------------------------------------------------------------------------------------------------
+
+    def get_workspace(self, name: str) -> Workspace:
+        """Raises NotFound."""
+        return Workspace._from_wire(self._session, workspaces.workspace(self._session, name))
+
+    def list_workspaces(self) -> List[Workspace]:
+        return [Workspace._from_wire(self._session, wire) for wire in workspaces.workspaces(self._session)]
+
+    def create_workspace(self, name: str) -> Workspace:
+        """Raises Refused."""
+        return Workspace._from_wire(self._session, workspaces.create_workspace(self._session, name))
+
+    def delete_workspace(self, name: str) -> None:
+        """Raises NotFound; Refused while it has projects."""
+        workspaces.delete_workspace(self._session, self.get_workspace(name).id)
 
     # --- users ----------------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from dethpc.experimental.experiment import Experiment, ExperimentOrderBy, Experi
 from dethpc.experimental.metrics import TrainingMetrics, TrialMetrics, ValidationMetrics
 from dethpc.experimental.trial import Trial, TrialOrderBy, TrialSortBy, TrialState
 from dethpc.experimental.user import User
+from dethpc.experimental.workspace import Project, ResourcePool, Workspace
 
 __all__ = [
     "Checkpoint",
@@ -40,6 +41,8 @@ __all__ = [
     "ExperimentSortBy",
     "ExperimentState",
     "OrderBy",
+    "Project",
+    "ResourcePool",
     "TrainingMetrics",
     "Trial",
     "TrialMetrics",
@@ -48,16 +51,21 @@ __all__ = [
     "TrialState",
     "User",
     "ValidationMetrics",
+    "Workspace",
     "create_experiment",
+    "create_workspace",
+    "delete_workspace",
     "get_checkpoint",
     "get_experiment",
     "get_session_username",
     "get_trial",
     "get_user_by_id",
     "get_user_by_name",
+    "get_workspace",
     "iter_trials_metrics",
     "list_experiments",
     "list_users",
+    "list_workspaces",
     "login",
     "logout",
     "stream_trials_metrics",
@@ -156,6 +164,25 @@ def stream_trials_training_metrics(trial_ids: List[int]) -> Iterator[TrialMetric
 
 def stream_trials_validation_metrics(trial_ids: List[int]) -> Iterator[TrialMetrics]:
     return iter_trials_metrics(trial_ids, "validation")
+
+
+def get_workspace(name: str) -> Workspace:
+    """Raises NotFound."""
+    return _the().get_workspace(name)
+
+
+def list_workspaces() -> List[Workspace]:
+    return _the().list_workspaces()
+
+
+def create_workspace(name: str) -> Workspace:
+    """Raises Refused."""
+    return _the().create_workspace(name)
+
+
+def delete_workspace(name: str) -> None:
+    """Raises NotFound; Refused while it has projects."""
+    _the().delete_workspace(name)
 
 
 def whoami() -> User:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Union
 
-from dethpc.client import experiments
+from dethpc.client import experiments, workspaces
 from dethpc.client.patience import patiently
 from dethpc.client.session import Session
 from dethpc.experimental import checkpoint, trial
@@ -158,6 +158,12 @@ class Experiment:
     def archive(self) -> None:
         experiments.act(self._session, self.id, "archive")
         self.archived = True
+
+    def move_to_project(self, workspace_name: str, project_name: str) -> None:
+        """Raises NotFound, Refused."""
+        project = workspaces.project(self._session, workspace_name, project_name)
+        workspaces.move_experiment(self._session, self.id, project["id"])
+        self.project_id, self.workspace_id = project["id"], project["workspaceId"]
 
     def unarchive(self) -> None:
         experiments.act(self._session, self.id, "unarchive")

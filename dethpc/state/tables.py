@@ -30,7 +30,7 @@ from dethpc.domain.facts import (
 )
 from dethpc.state.columns import Choice, Flag, Json, Number, Whole, Words
 
-REVISION = "tenth"
+REVISION = "eleventh"
 """The newest migration: the schema that this module describes."""
 
 metadata = MetaData(
@@ -158,6 +158,7 @@ INDEXES: dict[type, tuple[tuple[str, ...], ...]] = {
         ("owner", "id"),
         ("queue_id",),
         ("parent_id",),
+        ("project_id", "state", "created_at"),
         ("external_id",),
         ("collect",),
     ),

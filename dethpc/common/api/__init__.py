@@ -5,6 +5,7 @@ from __future__ import annotations
 from dethpc.common.api import authentication, bindings, certs, errors
 from dethpc.common.api._paging import PageOpts, read_paginated
 from dethpc.common.api._session import BaseSession, Response, Session, TaskSession, UnauthSession
+from dethpc.common.api._workspaces import workspace_by_name
 from dethpc.common.api.address import canonicalize_master_url, get_default_master_url
 from dethpc.common.api.authentication import salt_and_hash
 from dethpc.common.api.logs import pprint_logs, task_logs, trial_logs
@@ -27,4 +28,5 @@ __all__ = [
     "salt_and_hash",
     "task_logs",
     "trial_logs",
+    "workspace_by_name",
 ]

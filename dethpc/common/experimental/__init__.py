@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from dethpc.common.experimental import checkpoint, determined, experiment, metrics, trial, user
+from dethpc.common.experimental import (
+    checkpoint,
+    determined,
+    experiment,
+    metrics,
+    project,
+    resource_pool,
+    trial,
+    user,
+    workspace,
+)
 from dethpc.experimental import (
     Checkpoint,
     Determined,
     Experiment,
     ExperimentReference,
     OrderBy,
+    Project,
     Trial,
     TrialOrderBy,
     TrialReference,
@@ -22,6 +33,7 @@ __all__ = [
     "Experiment",
     "ExperimentReference",
     "OrderBy",
+    "Project",
     "TrainingMetrics",
     "Trial",
     "TrialMetrics",
@@ -33,6 +45,9 @@ __all__ = [
     "determined",
     "experiment",
     "metrics",
+    "project",
+    "resource_pool",
     "trial",
     "user",
+    "workspace",
 ]

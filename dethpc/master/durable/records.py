@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
+
+from sqlalchemy import Connection
 
 from dethpc.domain import records
 from dethpc.domain.ports import Store
@@ -29,9 +32,17 @@ class Records:
     def __init__(self, store: SqlStore, home: Home, check_lease: Callable[[], None] = lambda: None) -> None:
         """Rewrites the file where it does not say what the database does. ``check_lease``: see ``ChangeLog``. Raises: OSError."""
         self._store, self._file, self._check_lease = store, RowFile(home.records), check_lease
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._lines = 0
         self._compact()
+
+    def exclusive(self) -> AbstractContextManager[object]:
+        """While it is held, no other thread writes records: for what must hold of several, such as names that are unique."""
+        return self._lock
+
+    def reading(self) -> AbstractContextManager[Connection]:
+        """A connection to read them along with other rows."""
+        return self._store.read()
 
     def get(self, kind: type[R], /, *key: Any) -> R:
         """Raises: NotFound."""

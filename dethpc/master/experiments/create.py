@@ -20,6 +20,7 @@ from dethpc.config.searcher import WarmStart
 from dethpc.config.wording import did_you_mean
 from dethpc.domain.environment import Environment
 from dethpc.domain.facts import Checkpoint, Experiment, Trial
+from dethpc.domain.records import UNCATEGORIZED, Workspace
 from dethpc.domain.states import CheckpointState, State
 from dethpc.engine import events
 from dethpc.errors import ConfigError, ContextError, DethpcError, NotFound, Problem, Refused
@@ -29,6 +30,7 @@ from dethpc.master.experiments import (
     code_notes,
     doubts,
     environments,
+    filing,
     installs,
     prospects,
     requested,
@@ -52,13 +54,15 @@ class Told(NamedTuple):
 
 
 class NewExperiment(NamedTuple):
-    """What a client sends for an experiment. ``environment``: that of its shell; None: it sends none."""
+    """What a client sends for an experiment. ``workspace``: what its project's gives to the configuration counts. ``environment``:
+    that of its shell; None: it sends none."""
 
     config_yaml: str
     context_targz: bytes
     activate: bool
     parent_id: int | None = None
-    project_id: int | None = None
+    project_id: int = UNCATEGORIZED
+    workspace: Workspace | None = None
     validate_only: bool = False
     template: str | None = None
     environment: bytes | None = None
@@ -85,7 +89,13 @@ class Creator:
             raise Refused("templates are not supported yet")
         parent_id = request.parent_id
         config_yaml = revealed_text(request.config_yaml, self._store, self.defaults(), owner, parent_id)
-        config, notices = self._load(config_yaml, request.context_targz, complete=not request.validate_only, sent=sent)
+        config, notices = self._load(
+            config_yaml,
+            request.context_targz,
+            complete=not request.validate_only,
+            sent=sent,
+            defaults=self._defaults_in(request.workspace, config_yaml),
+        )
         if request.validate_only:
             return Experiment(
                 0, owner, config.to_json(), config_yaml, State.PAUSED, time.time(), seed=0, queue_id=""
@@ -108,7 +118,7 @@ class Creator:
             activate=request.activate,
             at=time.time(),
             parent_id=parent_id,
-            project_id=request.project_id or 1,
+            project_id=request.project_id,
         )
 
         def checked() -> events.Event:
@@ -160,11 +170,13 @@ class Creator:
             return environments.of_parent(self._home, queries.experiment(connection, parent_id))
         return None
 
-    def create_unmanaged(self, owner: str, config_yaml: str, external_id: str | None = None) -> Experiment:
+    def create_unmanaged(
+        self, owner: str, config_yaml: str, external_id: str | None = None, project_id: int = UNCATEGORIZED
+    ) -> Experiment:
         """An experiment whose trials run elsewhere; the same ``external_id`` gives the same one. Raises ConfigError."""
         config_yaml = revealed_text(config_yaml, self._store, self.defaults(), owner, None)
         config = load_config(config_of(config_yaml), file="config", defaults=self.defaults()).config
-        return self._unmanaged.experiment(owner, config_yaml, config, external_id)
+        return self._unmanaged.experiment(owner, config_yaml, config, external_id, project_id)
 
     def render(self, owner: str, config_yaml: str, context_targz: bytes) -> tuple[str, Path, list[str]]:
         """A run that needs no master: its script, its directory, notes. Raises ConfigError, ContextError."""
@@ -236,12 +248,28 @@ class Creator:
             **({} if layer is None else {"data_layer": layer}),
         }
 
+    def _defaults_in(self, workspace: Workspace | None, config_yaml: str) -> dict[str, Any]:
+        """Those of the site, with those of the workspace over them. Raises ConfigError."""
+        site = self.defaults()
+        if workspace is None or not (workspace.pool or workspace.aux_pool or workspace.checkpoint_storage):
+            return site
+        slots = load_config(config_yaml, file="config", defaults=site).config.resources.slots_per_trial
+        return {**site, **filing.defaults(workspace, slots)}
+
     def _load(
-        self, config_yaml: str, context_targz: bytes, *, complete: bool = True, sent: Environment | None = None
+        self,
+        config_yaml: str,
+        context_targz: bytes,
+        *,
+        complete: bool = True,
+        sent: Environment | None = None,
+        defaults: dict[str, Any] | None = None,
     ) -> tuple[ExperimentConfig, Told]:
-        """The configuration, and what is to be told about it. Not ``complete``: the context may be missing."""
+        """The configuration, and what is to be told about it. Not ``complete``: the context may be missing. ``defaults``: in the
+        place of those of the site."""
         notes: list[str] = []
-        loaded = load_config(config_yaml, file="config", defaults=self.defaults())
+        defaults = self.defaults() if defaults is None else defaults
+        loaded = load_config(config_yaml, file="config", defaults=defaults)
         config = loaded.config
         if config.entrypoint == NO_ENTRYPOINT:  # a fork of it
             raise ConfigError(
@@ -255,7 +283,7 @@ class Creator:
         script = batch_scripts.read_script(config, context_targz) if whole else None
         if script is not None or shell or config.slurm.sbatch_args:
             entrypoint = config.entrypoint
-            config, more = requested.fold(config_yaml, script, shell, self._cluster())
+            config, more = requested.fold(config_yaml, script, shell, self._cluster(defaults))
             config = config.model_copy(update={"entrypoint": entrypoint})
             notes += more
         config, more = self._admission.limited(config)
@@ -286,10 +314,10 @@ class Creator:
         if resources.priority is not None and kind != "priority":
             yield f"resources.priority has {reason}"
 
-    def _cluster(self) -> requested.Cluster:
+    def _cluster(self, defaults: dict[str, Any]) -> requested.Cluster:
         pools = self._installation.site.pools
         return requested.Cluster(
-            defaults=self.defaults(),
+            defaults=defaults,
             pools=self._admission.pools(),
             cpus_per_slot={name: pool.cpus_per_slot for name, pool in pools.items() if pool.cpus_per_slot},
             unknown_gpus=frozenset(name for name, pool in pools.items() if pool.whole_nodes),

@@ -103,7 +103,9 @@ class Unmanaged:
 
     # --- what scripts ask for
 
-    def experiment(self, owner: str, given: str, config: ExperimentConfig, external_id: str | None) -> Experiment:
+    def experiment(
+        self, owner: str, given: str, config: ExperimentConfig, external_id: str | None, project_id: int
+    ) -> Experiment:
         """A new experiment, or the one that has this ``external_id`` and was not deleted."""
         with self._lock:
             if external_id:
@@ -123,6 +125,7 @@ class Unmanaged:
                     at=time.time(),
                     kind=TaskKind.UNMANAGED_TRIAL,
                     external_id=external_id or "",
+                    project_id=project_id,
                 )
             )[0]
         assert isinstance(row, Experiment)

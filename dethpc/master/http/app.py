@@ -37,6 +37,7 @@ _ANSWERS: list[tuple[type[Exception], int, int, str]] = [
     (errors.ConfigError, 400, 3, "InvalidArgument"),
     (errors.ContextError, 400, 3, "InvalidArgument"),
     (errors.NotFound, 404, 5, "NotFound"),
+    (errors.AlreadyExists, 409, 6, "AlreadyExists"),
     (errors.Refused, 400, 9, "FailedPrecondition"),
     (errors.CheckpointNotFound, 404, 5, "NotFound"),
     (errors.CheckpointError, 400, 9, "FailedPrecondition"),

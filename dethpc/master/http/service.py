@@ -10,6 +10,7 @@ from dethpc.master.durable.records import Records
 from dethpc.master.experiments.checkpoints import Checkpoints
 from dethpc.master.experiments.control import Control
 from dethpc.master.experiments.create import Creator
+from dethpc.master.experiments.filing import ensure_uncategorized
 from dethpc.master.experiments.searches import Searches
 from dethpc.master.experiments.taking_in import Copies
 from dethpc.master.experiments.unmanaged import Unmanaged
@@ -64,10 +65,12 @@ def services_of(
 ) -> Services:
     """What the routes of a master work with. Raises StoreError."""
     records = Records(parts.store, parts.home, parts.lease.check)
+    auth = Auth(parts.home.root, getpass.getuser(), parts.store, records, munge_of(parts.site.master))
+    ensure_uncategorized(records, auth.user)
     unmanaged = Unmanaged(parts)
     return Services(
         installation=parts.installation,
-        auth=Auth(parts.home.root, getpass.getuser(), parts.store, records, munge_of(parts.site.master)),
+        auth=auth,
         records=records,
         store=parts.store,
         ledger=parts.ledger,

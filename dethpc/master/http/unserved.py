@@ -6,7 +6,7 @@ import re
 
 _TASKS = "commands, shells, notebooks, TensorBoards and other tasks of their own are not supported yet"
 _ALONE = "a master serves its owner alone: users, groups, roles and what is shared between them are not supported yet"
-_ONE_PROJECT = "there is one workspace with one project, which nobody can change: others are not supported yet"
+_BINDINGS = "pools are bound to no workspace: every workspace may use each of them"
 _KUBERNETES = "this cluster runs Slurm, and no Kubernetes"
 _RETENTION = (
     "how long logs are kept is said by retention_policy when the experiment is created, and cannot be changed later yet"
@@ -27,8 +27,8 @@ _PARTS: dict[str, str] = {
     r"/api/v1/runs": "lists of runs and actions on many of them are not supported yet: ask for an experiment's trials",
     r"/api/v1/(k8s-resource-managers|namespace-bindings)": _KUBERNETES,
     r"/api/v1/workspaces/[^/]+/((list-)?namespace-bindings|get-k8s-resource-quotas|set-resource-quota)": _KUBERNETES,
-    r"/api/v1/(workspaces|projects|user/projects)": _ONE_PROJECT,
-    r"/api/v1/resource-pools/[^/]+/workspace-bindings": _ONE_PROJECT,
+    r"/api/v1/projects/[^/]+/(columns|metadata)": "columns of hyperparameters and metrics come with the WebUI's table, not yet",
+    r"/api/v1/resource-pools/[^/]+/workspace-bindings": _BINDINGS,
     r"/api/v1/(roles|groups|permissions|users)": _ALONE,
     r"/users": _ALONE,
     r"/api/v1/config-policies": "configuration policies are not supported yet; site.yaml holds a site's defaults",
@@ -36,7 +36,6 @@ _PARTS: dict[str, str] = {
     r"/api/v1/webhooks": "webhooks are not supported yet",
     r"(/api/v1)?/resources/allocation": "reports of use are not supported yet; det goodput shows slot-hours, and sacct jobs",
     r"/api/v1/master/cluster_message": "a message to all users is not supported yet",
-    r"/api/v1/experiments/[^/]+/move": _ONE_PROJECT,
     r"/api/v1/cleanup_logs": _RETENTION,
     r"/api/v1/(trials|experiments)/[^/]+/(retain_logs|remaining_log_retention_days)": _RETENTION,
     r"/api/v1/trials/[^/]+/profiler": "series of the profiler are not supported yet; the profiler writes for TensorBoard",

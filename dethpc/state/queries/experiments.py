@@ -28,6 +28,7 @@ from dethpc.state.queries.page import (
     sort_key,
     total_of,
 )
+from dethpc.state.queries.projects import Place, places_of_experiments
 from dethpc.state.queries.trials import best_trials, trials_in
 from dethpc.state.tables import StoredSum
 
@@ -253,6 +254,7 @@ class ExperimentFigures:
     best_metric: float | None = None
     trial_ids: tuple[int, ...] = ()
     external_trial_id: str = ""  # of its first trial that has one
+    place: Place = Place()
 
     @property
     def held_slots(self) -> int | None:
@@ -279,6 +281,8 @@ def experiment_figures(
         figures[id].checkpoints, figures[id].checkpoint_bytes = count, size
     for id, (trial_id, value) in best_trials(connection, experiment_ids).items():
         figures[id].best_trial, figures[id].best_metric = trial_id, value
+    for id, place in places_of_experiments(connection, experiment_ids).items():
+        figures[id].place = place
     if trial_ids:
         for id in experiment_ids:
             figures[id].trial_ids = tuple(trial for (trial,) in connection.execute(_FIRST_TRIALS, {"experiment": id}))

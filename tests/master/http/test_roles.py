@@ -119,27 +119,27 @@ OWNER = """
     PUT /api/v1/experiments/by-external-id/{external_id:path}
     POST /api/v1/experiments/continue
     POST /api/v1/experiments/import
+    POST /api/v1/experiments/import-archive
+    POST /api/v1/experiments/import-archive/look
     GET /api/v1/experiments/labels
     GET /api/v1/experiments/metrics-stream/metric-names
     POST /api/v1/experiments/render
-    GET /api/v1/experiments/{experiment_id}/export
-    POST /api/v1/experiments/import-archive
-    POST /api/v1/experiments/import-archive/look
     DELETE /api/v1/experiments/{experiment_id}
     PATCH /api/v1/experiments/{experiment_id}
     POST /api/v1/experiments/{experiment_id}/activate
     POST /api/v1/experiments/{experiment_id}/archive
     POST /api/v1/experiments/{experiment_id}/cancel
+    GET /api/v1/experiments/{experiment_id}/code_changes
+    GET /api/v1/experiments/{experiment_id}/export
     POST /api/v1/experiments/{experiment_id}/file
     GET /api/v1/experiments/{experiment_id}/file_tree
-    GET /api/v1/experiments/{experiment_id}/code_changes
-    GET /api/v1/experiments/{experiment_id}/model_def
     GET /api/v1/experiments/{experiment_id}/goodput
-    GET /api/v1/trials/{trial_id}/timeline
     GET /api/v1/experiments/{experiment_id}/hyperparameters
     POST /api/v1/experiments/{experiment_id}/kill
     DELETE /api/v1/experiments/{experiment_id}/labels/{label:path}
     PUT /api/v1/experiments/{experiment_id}/labels/{label:path}
+    GET /api/v1/experiments/{experiment_id}/model_def
+    POST /api/v1/experiments/{experiment_id}/move
     POST /api/v1/experiments/{experiment_id}/pause
     GET /api/v1/experiments/{experiment_id}/searcher/events
     POST /api/v1/experiments/{experiment_id}/searcher/operations
@@ -167,18 +167,26 @@ OWNER = """
     POST /api/v1/master/take-over
     GET /api/v1/me
     POST /api/v1/preview-hp-search
+    GET /api/v1/projects/key/{key}
+    DELETE /api/v1/projects/{project_id}
     GET /api/v1/projects/{project_id}
+    PATCH /api/v1/projects/{project_id}
+    POST /api/v1/projects/{project_id}/archive
     POST /api/v1/projects/{project_id}/experiments/activate
     POST /api/v1/projects/{project_id}/experiments/archive
     POST /api/v1/projects/{project_id}/experiments/cancel
     DELETE /api/v1/projects/{project_id}/experiments/delete
     POST /api/v1/projects/{project_id}/experiments/kill
+    POST /api/v1/projects/{project_id}/experiments/move
     POST /api/v1/projects/{project_id}/experiments/pause
     POST /api/v1/projects/{project_id}/experiments/unarchive
+    POST /api/v1/projects/{project_id}/move
+    POST /api/v1/projects/{project_id}/notes
+    PUT /api/v1/projects/{project_id}/notes
+    POST /api/v1/projects/{project_id}/unarchive
     GET /api/v1/resource-pools
     GET /api/v1/resource-pools/goodput
     GET /api/v1/scheduler-jobs/{job_id}
-    GET /tasks
     GET /api/v1/tasks
     GET /api/v1/tasks/count
     GET /api/v1/templates
@@ -194,7 +202,9 @@ OWNER = """
     GET /api/v1/trials/{trial_id}/goodput
     POST /api/v1/trials/{trial_id}/kill
     POST /api/v1/trials/{trial_id}/start
+    GET /api/v1/trials/{trial_id}/timeline
     GET /api/v1/trials/{trial_id}/waiting
+    GET /api/v1/user/projects/activity
     GET /api/v1/users
     POST /api/v1/users
     GET /api/v1/users/setting
@@ -204,10 +214,20 @@ OWNER = """
     GET /api/v1/users/{username}/by-username
     GET /api/v1/waiting
     GET /api/v1/workspaces
+    POST /api/v1/workspaces
+    DELETE /api/v1/workspaces/{workspace_id}
     GET /api/v1/workspaces/{workspace_id}
+    PATCH /api/v1/workspaces/{workspace_id}
+    POST /api/v1/workspaces/{workspace_id}/archive
+    GET /api/v1/workspaces/{workspace_id}/available-resource-pools
+    POST /api/v1/workspaces/{workspace_id}/pin
     GET /api/v1/workspaces/{workspace_id}/projects
+    POST /api/v1/workspaces/{workspace_id}/projects
+    POST /api/v1/workspaces/{workspace_id}/unarchive
+    POST /api/v1/workspaces/{workspace_id}/unpin
     GET /experiments/{experiment_id}/preview_gc
     POST /task-logs
+    GET /tasks
 """
 
 TARGETS = {

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
+from fastapi import Depends
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
+from dethpc.domain.records import Project
 from dethpc.engine import events
 from dethpc.engine.changes import ExperimentChanges
-from dethpc.errors import DethpcError, LeaseHeld, MasterError, NotFound, StoreError
+from dethpc.errors import DethpcError, LeaseHeld, MasterError, StoreError
+from dethpc.master.experiments import filing
 from dethpc.master.experiments.control import Control
-from dethpc.master.http.access import Owner, TheCluster, TheControl, TheCreator, TheStore
+from dethpc.master.http.access import Owner, TheCluster, TheControl, TheCreator, TheRecords, TheStore
 from dethpc.master.http.models import Wire, names_of_states
 from dethpc.master.http.nouns.experiments import Experiment, launch_warnings, one
 from dethpc.master.http.router import new_router
 from dethpc.state import queries
 from dethpc.state.queries import ExperimentFilter, Order, Page
-from dethpc.state.store import SqlStore
-
-PROJECTS = (-1, 0, 1)
-"""The one that there is; -1 and 0 mean all."""
 
 
 class ContinueRequest(Wire):
@@ -54,7 +54,12 @@ class ManyFilters(Wire):
 class ManyRequest(Wire):
     experiment_ids: list[int] = []
     project_id: int | None = None
+    destination_project_id: int | None = None  # of a move
     filters: ManyFilters | None = None
+
+
+class ExperimentMove(Wire):
+    destination_project_id: int
 
 
 class Result(Wire):
@@ -65,6 +70,35 @@ class Result(Wire):
 class Results(Wire):
     results: list[Result]
 
+
+class ChosenExperiments:
+    """Those that a request about many means: the ids that it gives, in its order, once each; with filters those that these find,
+    whatever ids it gives. Project -1 or 0: of all projects. Raises NotFound for a project that is not there."""
+
+    def __init__(self, project_id: int, request: ManyRequest, store: TheStore, records: TheRecords, who: Owner) -> None:
+        if project_id > 0:
+            filing.project(records, project_id)
+        self.destination_project_id = request.destination_project_id or 0
+        filters = request.filters
+        if filters is None:
+            self.ids = list(dict.fromkeys(request.experiment_ids))
+            return
+        criteria = ExperimentFilter(
+            archived=filters.archived,
+            states=frozenset(names_of_states(filters.states or ())),
+            labels=filters.labels or (),
+            name=filters.name,
+            description=filters.description,
+            owners=[who.owner] * (1 in filters.user_ids) if filters.user_ids else None,
+            not_ids=filters.excluded_experiment_ids or (),
+            project_id=max(0, filters.project_id or project_id) or None,
+        )
+        with store.read() as connection:
+            experiments, _, _ = queries.list_experiments(connection, criteria, Order("id"), Page(limit=None))
+        self.ids = [fact.id for fact in experiments]
+
+
+Chosen = Annotated[ChosenExperiments, Depends()]
 
 router = new_router(prefix="/api/v1", tags=["experiments"])
 
@@ -121,6 +155,15 @@ def unarchive(experiment_id: int, control: TheControl, who: Owner) -> dict[str, 
     return {}
 
 
+@router.post("/experiments/{experiment_id}/move")
+def move(
+    experiment_id: int, request: ExperimentMove, control: TheControl, records: TheRecords, who: Owner
+) -> dict[str, Any]:
+    """To another project."""
+    _move(control, experiment_id, filing.open_project(records, request.destination_project_id))
+    return {}
+
+
 @router.delete("/experiments/{experiment_id}")
 def delete(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
     control.delete(experiment_id)
@@ -131,51 +174,49 @@ def delete(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any
 
 
 @router.post("/projects/{project_id}/experiments/activate")
-def activate_all(project_id: int, request: ManyRequest, control: TheControl, store: TheStore, who: Owner) -> Results:
-    return _each(_activate, control, store, project_id, request, who.owner)
+def activate_all(chosen: Chosen, control: TheControl) -> Results:
+    return _each(_activate, control, chosen)
 
 
 @router.post("/projects/{project_id}/experiments/pause")
-def pause_all(project_id: int, request: ManyRequest, control: TheControl, store: TheStore, who: Owner) -> Results:
-    return _each(_pause, control, store, project_id, request, who.owner)
+def pause_all(chosen: Chosen, control: TheControl) -> Results:
+    return _each(_pause, control, chosen)
 
 
 @router.post("/projects/{project_id}/experiments/cancel")
-def cancel_all(project_id: int, request: ManyRequest, control: TheControl, store: TheStore, who: Owner) -> Results:
-    return _each(_cancel, control, store, project_id, request, who.owner)
+def cancel_all(chosen: Chosen, control: TheControl) -> Results:
+    return _each(_cancel, control, chosen)
 
 
 @router.post("/projects/{project_id}/experiments/kill")
-def kill_all(project_id: int, request: ManyRequest, control: TheControl, store: TheStore, who: Owner) -> Results:
-    return _each(_kill, control, store, project_id, request, who.owner)
+def kill_all(chosen: Chosen, control: TheControl) -> Results:
+    return _each(_kill, control, chosen)
 
 
 @router.post("/projects/{project_id}/experiments/archive")
-def archive_all(project_id: int, request: ManyRequest, control: TheControl, store: TheStore, who: Owner) -> Results:
-    return _each(_archive, control, store, project_id, request, who.owner)
+def archive_all(chosen: Chosen, control: TheControl) -> Results:
+    return _each(_archive, control, chosen)
 
 
 @router.post("/projects/{project_id}/experiments/unarchive")
-def unarchive_all(project_id: int, request: ManyRequest, control: TheControl, store: TheStore, who: Owner) -> Results:
-    return _each(_unarchive, control, store, project_id, request, who.owner)
+def unarchive_all(chosen: Chosen, control: TheControl) -> Results:
+    return _each(_unarchive, control, chosen)
 
 
 @router.delete("/projects/{project_id}/experiments/delete")
-def delete_all(project_id: int, request: ManyRequest, control: TheControl, store: TheStore, who: Owner) -> Results:
-    return _each(Control.delete, control, store, project_id, request, who.owner)
+def delete_all(chosen: Chosen, control: TheControl) -> Results:
+    return _each(Control.delete, control, chosen)
 
 
-def _each(
-    act: Callable[[Control, int], Any],
-    control: Control,
-    store: SqlStore,
-    project_id: int,
-    request: ManyRequest,
-    owner: str,
-) -> Results:
-    """``act`` on each that is meant, one after the other. Raises NotFound for a project that is not there."""
-    ids = _meant(store, project_id, request, owner)
-    return Results(results=[Result(id=id, error=_tried(act, control, id)) for id in ids])
+@router.post("/projects/{project_id}/experiments/move")
+def move_all(chosen: Chosen, control: TheControl, records: TheRecords) -> Results:
+    project = filing.open_project(records, chosen.destination_project_id)
+    return _each(partial(_move, project=project), control, chosen)
+
+
+def _each(act: Callable[[Control, int], Any], control: Control, chosen: ChosenExperiments) -> Results:
+    """``act`` on each that is meant, one after the other."""
+    return Results(results=[Result(id=id, error=_tried(act, control, id)) for id in chosen.ids])
 
 
 def _tried(act: Callable[[Control, int], Any], control: Control, experiment_id: int) -> str:
@@ -187,28 +228,6 @@ def _tried(act: Callable[[Control, int], Any], control: Control, experiment_id: 
     except DethpcError as refused:
         return str(refused)
     return ""
-
-
-def _meant(store: SqlStore, project_id: int, request: ManyRequest, owner: str) -> list[int]:
-    """The ids that the request gives, in its order, once each; with filters those that these find, whatever ids it gives."""
-    if project_id not in PROJECTS:
-        raise NotFound(f"project {project_id} not found")
-    filters = request.filters
-    if filters is None:
-        return list(dict.fromkeys(request.experiment_ids))
-    criteria = ExperimentFilter(
-        archived=filters.archived,
-        states=frozenset(names_of_states(filters.states or ())),
-        labels=filters.labels or (),
-        name=filters.name,
-        description=filters.description,
-        owners=[owner] * (1 in filters.user_ids) if filters.user_ids else None,
-        not_ids=filters.excluded_experiment_ids or (),
-        project_id=max(0, filters.project_id or 0) or None,
-    )
-    with store.read() as connection:
-        experiments, _, _ = queries.list_experiments(connection, criteria, Order("id"), Page(limit=None))
-    return [fact.id for fact in experiments]
 
 
 # --- what is done
@@ -236,3 +255,7 @@ def _archive(control: Control, experiment_id: int) -> None:
 
 def _unarchive(control: Control, experiment_id: int) -> None:
     control.do(events.ChangeExperiment(experiment_id, ExperimentChanges(archived=False), clock.time()))
+
+
+def _move(control: Control, experiment_id: int, project: Project) -> None:
+    control.do(events.ChangeExperiment(experiment_id, ExperimentChanges(project_id=project.id), clock.time()))

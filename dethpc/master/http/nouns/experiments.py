@@ -19,6 +19,7 @@ from dethpc.engine import events
 from dethpc.engine.changes import ExperimentChanges
 from dethpc.errors import NotFound, NotSupportedYet, Refused, SchedulerUnavailable
 from dethpc.master.durable import contexts
+from dethpc.master.experiments import filing
 from dethpc.master.experiments.control import Control
 from dethpc.master.experiments.create import NewExperiment
 from dethpc.master.http import streams
@@ -36,6 +37,7 @@ from dethpc.master.http.access import (
     TheCreator,
     TheInstallation,
     ThePolicies,
+    TheRecords,
     TheStore,
     may_see_experiment,
     order,
@@ -100,10 +102,10 @@ class Experiment(Wire):
     forked_from: int | None
     parent_archived: bool | None = None
     project_id: int
-    project_name: str = "Uncategorized"
-    project_owner_id: int = 1
-    workspace_id: int = 1
-    workspace_name: str = "Uncategorized"
+    project_name: Told
+    project_owner_id: int
+    workspace_id: int
+    workspace_name: Told
     unmanaged: bool
     external_experiment_id: str | None
     external_trial_id: str | None  # of its first trial that has one, in the answer about one experiment
@@ -156,6 +158,7 @@ def _told(fact: facts.Experiment, figures: ExperimentFigures) -> dict[str, Any]:
         "checkpoint_size": None if figures.checkpoint_bytes is None else str(figures.checkpoint_bytes),
         "forked_from": fact.parent_id,
         "project_id": fact.project_id,
+        **figures.place._asdict(),
         "unmanaged": not fact.kind.submitted,
         "external_experiment_id": fact.external_id or None,
         "external_trial_id": figures.external_trial_id or None,
@@ -410,6 +413,7 @@ def create_experiment(
     control: TheControl,
     cluster: TheCluster,
     installation: TheInstallation,
+    records: TheRecords,
     who: Owner,
     may_create: MayCreate,
 ) -> Created:
@@ -417,8 +421,11 @@ def create_experiment(
     of its parent."""
     if not may_create and not request.validate_only:
         raise Forbidden("a page has to ask for the password or a code before it creates an experiment")
+    with store.read() as connection:
+        parent = queries.experiment(connection, request.parent_id).project_id if request.parent_id else None
+    project = filing.destination(records, request.project_id, request.config, parent)
     if request.unmanaged:
-        fact = creator.create_unmanaged(who.owner, request.config)
+        fact = creator.create_unmanaged(who.owner, request.config, project_id=project.id)
         with store.read() as connection:
             return Created(experiment=one(connection, fact.id), config=fact.config)
     sent = request.model_definition or []
@@ -434,7 +441,8 @@ def create_experiment(
         files,
         request.activate is not False,
         parent_id=request.parent_id or None,
-        project_id=request.project_id or None,
+        project_id=project.id,
+        workspace=filing.workspace(records, project.workspace_id),
         validate_only=bool(request.validate_only),
         template=request.template or None,
         environment=contexts.decoded("environment", request.environment) if request.environment else None,

@@ -21,7 +21,7 @@ from dethpc.domain.trial_config import TrialConfig
 from dethpc.engine import events
 from dethpc.engine.changes import TrialChanges
 from dethpc.errors import NotFound, Refused
-from dethpc.master.experiments.create import Creator
+from dethpc.master.experiments import filing
 from dethpc.master.experiments.unmanaged import Done, Unmanaged, states
 from dethpc.master.http.access import (
     AnyPrincipal,
@@ -30,6 +30,7 @@ from dethpc.master.http.access import (
     TheBeside,
     TheControl,
     TheCreator,
+    TheRecords,
     TheStore,
     TheUnmanaged,
     may_see_experiment,
@@ -146,12 +147,6 @@ logs = new_router(tags=["unmanaged"])
 _log = logging.getLogger(__name__)
 
 
-def _put(store: SqlStore, creator: Creator, owner: str, config: str, external_id: str) -> ExperimentAnswer:
-    fact = creator.create_unmanaged(owner, config, external_id)
-    with store.read() as connection:
-        return ExperimentAnswer(experiment=one(connection, fact.id), config=fact.config)
-
-
 def _trial(connection: Connection, trial_id: int) -> Trial:
     fact = queries.trial(connection, trial_id)
     return Trial.of(fact, queries.trial_figures(connection, [fact])[trial_id])
@@ -174,10 +169,21 @@ def _is_unmanaged(store: SqlStore, unmanaged: Unmanaged, who: Principal, trial_i
 
 @router.put("/experiments/by-external-id/{external_id:path}")
 def put_experiment(
-    external_id: str, request: CreateRequest, store: TheStore, creator: TheCreator, who: Owner
+    external_id: str,
+    request: CreateRequest,
+    store: TheStore,
+    creator: TheCreator,
+    records: TheRecords,
+    who: Owner,
 ) -> ExperimentAnswer:
     """The unmanaged experiment of this external id, created where there is none."""
-    return _put(store, creator, who.owner, request.config, external_id)
+    with store.read() as connection:
+        fact = queries.experiment_of_external_id(connection, external_id)
+    if fact is None:
+        project = filing.destination(records, request.project_id, request.config, None)
+        fact = creator.create_unmanaged(who.owner, request.config, external_id, project.id)
+    with store.read() as connection:
+        return ExperimentAnswer(experiment=one(connection, fact.id), config=fact.config)
 
 
 @router.post("/trials")

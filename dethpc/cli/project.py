@@ -1,0 +1,193 @@
+"""``det project``: groups of experiments."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import click
+
+from dethpc.cli import output, tables
+from dethpc.cli.arguments import listing
+from dethpc.cli.connect import connect
+from dethpc.cli.group import LazyGroup
+
+Json = dict[str, Any]
+
+PROJECTS = [
+    tables.Column("ID", "id", tables.COUNT),
+    tables.Column("Key", "key"),
+    tables.Column("Name", "name", least=12),
+    tables.Column("Description", "description", rank=2, least=12),
+    tables.Column("Experiments", "numExperiments", tables.COUNT),
+    tables.Column("Active", "numActiveExperiments", tables.COUNT),
+    tables.Column("Last started", "lastExperimentStartedAt", tables.AGE, rank=1),
+    tables.Column("Archived", "archived", rank=2),
+]
+
+
+@click.group(cls=LazyGroup, aliases={"ls": "list"})
+def project() -> None:
+    """Group experiments. Each project is in a workspace."""
+
+
+def _place(command: Any) -> Any:
+    return click.argument("workspace_name", metavar="WORKSPACE")(
+        click.argument("project_name", metavar="PROJECT")(command)
+    )
+
+
+@project.command("list")
+@click.argument("workspace_name", metavar="WORKSPACE", required=False)
+@listing
+def list_projects(workspace_name: Optional[str], layout: tables.Layout) -> None:
+    """List projects; only those of WORKSPACE if you name one."""
+    from dethpc.client import workspaces
+
+    session = connect()
+    id = workspaces.workspace(session, workspace_name)["id"] if workspace_name else 0
+    rows = workspaces.projects(session, id)
+    if layout.as_json:
+        output.print_json(rows)
+        return
+    columns = PROJECTS if workspace_name else [tables.Column("Workspace", "workspaceName"), *PROJECTS]
+    tables.show(tables.Table(columns, rows), layout)
+
+
+@project.command("list-experiments")
+@_place
+@click.option("-a", "--all", "everybody", is_flag=True, help="Include everybody's and archived ones.")
+@listing
+def list_experiments(workspace_name: str, project_name: str, everybody: bool, layout: tables.Layout) -> None:
+    """List the experiments of a project."""
+    from dethpc.cli.experiment import show_experiments
+    from dethpc.client import experiments, workspaces
+
+    session = connect()
+    row = workspaces.project(session, workspace_name, project_name)
+    chosen = experiments.Filter(None if everybody else False, not everybody, project=row["id"])
+    show_experiments(experiments.listing(session, chosen)["experiments"], layout, everybody=everybody)
+
+
+@project.command()
+@_place
+@output.as_json
+def describe(workspace_name: str, project_name: str, as_json: bool) -> None:
+    """Show a project."""
+    from dethpc.client import workspaces
+
+    _show(workspaces.project(connect(), workspace_name, project_name), as_json)
+
+
+@project.command()
+@click.argument("workspace_name", metavar="WORKSPACE")
+@click.argument("name")
+@click.option("--description", metavar="TEXT", default="", help="What it is for.")
+@click.option(
+    "--key", metavar="KEY", default="", help="A short name, of up to 5 letters and digits. Default: one is made."
+)
+@output.as_json
+def create(workspace_name: str, name: str, description: str, key: str, as_json: bool) -> None:
+    """Create a project."""
+    from dethpc.client import workspaces
+
+    session = connect()
+    id = workspaces.workspace(session, workspace_name)["id"]
+    row = workspaces.create_project(session, id, name, description, key)
+    if as_json:
+        output.print_json(row)
+    else:
+        output.echo(f"Created project {row['id']} ({row['name']}) in workspace {workspace_name}")
+
+
+@project.command()
+@_place
+@click.option("--new_name", "--name", "name", metavar="NAME", help="Its new name.")
+@click.option("--description", metavar="TEXT", help="What it is for.")
+@click.option("--key", metavar="KEY", help="A short name, of up to 5 letters and digits.")
+@output.as_json
+def edit(
+    workspace_name: str,
+    project_name: str,
+    name: Optional[str],
+    description: Optional[str],
+    key: Optional[str],
+    as_json: bool,
+) -> None:
+    """Change a project."""
+    from dethpc.client import workspaces
+
+    fields = {"name": name, "description": description, "key": key}
+    session = connect()
+    row = workspaces.project(session, workspace_name, project_name)
+    given = {field: value for field, value in fields.items() if value is not None}
+    _show(workspaces.change_project(session, row["id"], **given), as_json)
+
+
+@project.command()
+@_place
+@click.argument("destination", metavar="NEW_WORKSPACE")
+def move(workspace_name: str, project_name: str, destination: str) -> None:
+    """Move a project with its experiments to another workspace."""
+    from dethpc.client import workspaces
+
+    session = connect()
+    row = workspaces.project(session, workspace_name, project_name)
+    workspaces.move_project(session, row["id"], workspaces.workspace(session, destination)["id"])
+    output.echo(f"Moved project {project_name} to workspace {destination}")
+
+
+def _act(workspace_name: str, project_name: str, action: str, done: str) -> None:
+    from dethpc.client import workspaces
+
+    session = connect()
+    workspaces.act_on_project(session, workspaces.project(session, workspace_name, project_name)["id"], action)
+    output.echo(f"{done} project {project_name}")
+
+
+@project.command()
+@_place
+def archive(workspace_name: str, project_name: str) -> None:
+    """Let it take no more experiments."""
+    _act(workspace_name, project_name, "archive", "Archived")
+
+
+@project.command()
+@_place
+def unarchive(workspace_name: str, project_name: str) -> None:
+    """Let it take experiments again."""
+    _act(workspace_name, project_name, "unarchive", "Unarchived")
+
+
+@project.command()
+@_place
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def delete(workspace_name: str, project_name: str, yes: bool) -> None:
+    """Delete a project that has no experiments."""
+    from dethpc.client import workspaces
+
+    session = connect()
+    row = workspaces.project(session, workspace_name, project_name)
+    if not yes:
+        click.confirm(f"Delete project {project_name} and its notes?", abort=True)
+    workspaces.delete_project(session, row["id"])
+    output.echo(f"Deleted project {project_name}")
+
+
+def _show(row: Json, as_json: bool) -> None:
+    if as_json:
+        output.print_json(row)
+        return
+    output.print_fields(
+        [
+            ("ID", row["id"]),
+            ("Key", row["key"]),
+            ("Name", row["name"]),
+            ("Workspace", row["workspaceName"]),
+            ("Description", row["description"]),
+            ("Owner", row["username"]),
+            ("Experiments", f"{row['numExperiments']} ({row['numActiveExperiments']} active)"),
+            ("Trials", str(row["numRuns"])),
+            ("Archived", "yes" if row["archived"] else ""),
+            *((f"Note {note['name']!r}", note["contents"]) for note in row["notes"]),
+        ]
+    )

@@ -1,0 +1,117 @@
+"""Workspaces and projects, over the REST API. Answers are the wire's JSON objects."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional
+
+from dethpc.client.session import Session
+from dethpc.errors import NotFoundException
+
+Json = Dict[str, Any]
+
+
+def workspaces(session: Session) -> List[Json]:
+    rows: List[Json] = session.get("/api/v1/workspaces")["workspaces"]
+    return rows
+
+
+def workspace(session: Session, name: str) -> Json:
+    """The one of this name. Raises NotFound, with the names that there are."""
+    rows: List[Json] = session.get("/api/v1/workspaces", {"nameCaseSensitive": name})["workspaces"]
+    if not rows:
+        raise NotFoundException(f"there is no workspace {name!r}; {_others(workspaces(session))}")
+    return rows[0]
+
+
+def create_workspace(session: Session, name: str, **fields: Any) -> Json:
+    """``fields`` as the wire has them. Raises Refused."""
+    row: Json = session.post("/api/v1/workspaces", {"name": name, **fields})["workspace"]
+    return row
+
+
+def change_workspace(session: Session, workspace_id: int, **fields: Any) -> Json:
+    """Raises NotFound, Refused."""
+    row: Json = session.patch(f"/api/v1/workspaces/{workspace_id}", fields)["workspace"]
+    return row
+
+
+def act_on_workspace(session: Session, workspace_id: int, action: str) -> None:
+    """``action``: archive, unarchive, pin or unpin. Raises NotFound, Refused."""
+    session.post(f"/api/v1/workspaces/{workspace_id}/{action}")
+
+
+def delete_workspace(session: Session, workspace_id: int) -> None:
+    """Raises NotFound; Refused while it has projects."""
+    session.delete(f"/api/v1/workspaces/{workspace_id}")
+
+
+def pools(session: Session, workspace_id: int) -> List[str]:
+    """Names of the pools that it may use. Raises NotFound."""
+    names: List[str] = session.get(f"/api/v1/workspaces/{workspace_id}/available-resource-pools")["resourcePools"]
+    return names
+
+
+def projects(session: Session, workspace_id: int = 0) -> List[Json]:
+    """Those of the workspace; 0: of all. Raises NotFound."""
+    rows: List[Json] = session.get(f"/api/v1/workspaces/{workspace_id}/projects")["projects"]
+    return rows
+
+
+def project(session: Session, workspace_name: str, name: str) -> Json:
+    """The one of this name. Raises NotFound, with the names that there are."""
+    rows = projects(session, workspace(session, workspace_name)["id"])
+    for row in rows:
+        if row["name"] == name:
+            return row
+    raise NotFoundException(f"there is no project {name!r} in workspace {workspace_name!r}; {_others(rows)}")
+
+
+def project_by_id(session: Session, project_id: int) -> Json:
+    """Raises NotFound."""
+    row: Json = session.get(f"/api/v1/projects/{project_id}")["project"]
+    return row
+
+
+def create_project(session: Session, workspace_id: int, name: str, description: str = "", key: str = "") -> Json:
+    """Raises NotFound, Refused."""
+    body = {"workspaceId": workspace_id, "name": name, "description": description, "key": key or None}
+    row: Json = session.post(f"/api/v1/workspaces/{workspace_id}/projects", body)["project"]
+    return row
+
+
+def change_project(session: Session, project_id: int, **fields: Any) -> Json:
+    """Raises NotFound, Refused."""
+    row: Json = session.patch(f"/api/v1/projects/{project_id}", fields)["project"]
+    return row
+
+
+def act_on_project(session: Session, project_id: int, action: str) -> None:
+    """``action``: archive or unarchive. Raises NotFound, Refused."""
+    session.post(f"/api/v1/projects/{project_id}/{action}")
+
+
+def set_notes(session: Session, project_id: int, notes: List[Json]) -> List[Json]:
+    """``notes``: each with ``name`` and ``contents``. Raises NotFound."""
+    rows: List[Json] = session.put(f"/api/v1/projects/{project_id}/notes", {"notes": notes})["notes"]
+    return rows
+
+
+def delete_project(session: Session, project_id: int) -> None:
+    """Raises NotFound; Refused while it has experiments."""
+    session.delete(f"/api/v1/projects/{project_id}")
+
+
+def move_project(session: Session, project_id: int, workspace_id: int) -> None:
+    """Raises NotFound, Refused."""
+    body = {"projectId": project_id, "destinationWorkspaceId": workspace_id}
+    session.post(f"/api/v1/projects/{project_id}/move", body)
+
+
+def move_experiment(session: Session, experiment_id: int, project_id: int) -> None:
+    """Raises NotFound, Refused."""
+    body = {"experimentId": experiment_id, "destinationProjectId": project_id}
+    session.post(f"/api/v1/experiments/{experiment_id}/move", body)
+
+
+def _others(rows: List[Json], most: Optional[int] = 20) -> str:
+    return f"there are: {', '.join(row['name'] for row in rows[:most])}" if rows else "there is none"

@@ -1,0 +1,96 @@
+"""The project that an experiment is created in, and what its workspace gives to its configuration."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dethpc.config.source import read
+from dethpc.config.wording import did_you_mean
+from dethpc.domain.records import UNCATEGORIZED, Project, User, Workspace, WorkspacePin
+from dethpc.errors import NotFound, Refused
+from dethpc.master.durable.records import Records
+
+
+def ensure_uncategorized(records: Records, owner: User) -> None:
+    """Make the workspace and the project that hold whatever names none, where they are missing."""
+    now = time.time()
+    with records.exclusive():
+        if not records.find(Workspace, id=UNCATEGORIZED):
+            records.put(Workspace(UNCATEGORIZED, "Uncategorized", owner.id, now))
+            records.put(WorkspacePin(owner.id, UNCATEGORIZED, now))
+        if not records.find(Project, id=UNCATEGORIZED):
+            records.put(Project(UNCATEGORIZED, UNCATEGORIZED, "Uncategorized", "UNCATEGORIZED", owner.id, now))
+
+
+def workspace(records: Records, workspace_id: int) -> Workspace:
+    """Raises NotFound."""
+    for row in records.find(Workspace, id=workspace_id):
+        if not row.deleted:
+            return row
+    raise NotFound(f"workspace {workspace_id} not found")
+
+
+def project(records: Records, project_id: int) -> Project:
+    """Raises NotFound."""
+    for row in records.find(Project, id=project_id):
+        if not row.deleted:
+            return row
+    raise NotFound(f"project {project_id} not found")
+
+
+def project_by_name(records: Records, workspace_name: str, name: str) -> Project:
+    """Raises NotFound, with the names that there are."""
+    spaces = {row.name: row for row in records.find(Workspace) if not row.deleted}
+    if workspace_name not in spaces:
+        raise NotFound(f"there is no workspace {workspace_name!r}{_others(workspace_name, spaces)}")
+    projects = records.find(Project, workspace_id=spaces[workspace_name].id)
+    by_name = {row.name: row for row in projects if not row.deleted}
+    if name not in by_name:
+        others = _others(name, by_name)
+        raise NotFound(f"there is no project {name!r} in workspace {workspace_name!r}{others}")
+    return by_name[name]
+
+
+def _others(name: str, names: Iterable[str]) -> str:
+    sorted_names = sorted(names)
+    if hint := did_you_mean(name, sorted_names):
+        return f"; {hint}"
+    return f"; there are: {', '.join(sorted_names[:20])}" if sorted_names else ""
+
+
+def open_project(records: Records, project_id: int) -> Project:
+    """One that takes experiments. Raises NotFound; Refused for an archived one."""
+    row = project(records, project_id)
+    archived = row.archived or workspace(records, row.workspace_id).archived
+    if archived:
+        raise Refused(f"project {row.name!r} is archived: unarchive it, or choose another project")
+    return row
+
+
+def destination(records: Records, project_id: int | None, config_yaml: str, of_parent: int | None) -> Project:
+    """The project of a new experiment: the one that the request names, or its configuration, or that of its parent (None: it has
+    none), else Uncategorized. Raises NotFound, Refused."""
+    if project_id:
+        return open_project(records, project_id)
+    source, _ = read(config_yaml, "config")  # what cannot be read is refused later, with every mistake
+    names: Mapping[str, Any] = source.data if isinstance(source.data, dict) else {}
+    workspace_name, name = (names.get(key) for key in ("workspace", "project"))
+    if isinstance(workspace_name, str) and workspace_name and isinstance(name, str) and name:
+        return open_project(records, project_by_name(records, workspace_name, name).id)
+    if name or workspace_name:
+        given, missing = ("project", "workspace") if name else ("workspace", "project")
+        raise Refused(
+            f"{given}: an experiment is created in a project of a workspace, so {missing} is needed beside it"
+        )
+    return open_project(records, of_parent or UNCATEGORIZED)
+
+
+def defaults(row: Workspace, slots: int | None) -> dict[str, Any]:
+    """What the workspace gives to an experiment that does not say otherwise. ``slots``: of each trial."""
+    pool = row.aux_pool if slots == 0 else row.pool
+    return {
+        **({"checkpoint_storage": row.checkpoint_storage} if row.checkpoint_storage else {}),
+        **({"resources": {"resource_pool": pool}} if pool else {}),
+    }

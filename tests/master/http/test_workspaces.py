@@ -1,0 +1,267 @@
+"""Workspaces and projects: made, found, changed, archived, moved and deleted, and what stands in them."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from dethpc.client import experiments, workspaces
+from dethpc.errors import NotFound, Refused
+from dethpc.master.durable.recreate import recreate
+from dethpc.state import open_store
+from dethpc.state.queries import records as stored
+from tests.master.conftest import Published, Served, experiment, trained, trial
+from tests.master.http.test_control import YAML
+
+FILES = [{"path": "train.py", "content": "", "mode": 0o644, "type": 48}]
+
+
+@pytest.fixture
+def vision(served: Served) -> dict[str, Any]:
+    return workspaces.create_workspace(served.session, "Vision")
+
+
+def project_of(served: Served, vision: dict[str, Any], name: str = "Digits") -> dict[str, Any]:
+    return workspaces.create_project(served.session, vision["id"], name, "numbers by hand")
+
+
+def created(served: Served, text: str = YAML, **options: Any) -> dict[str, Any]:
+    return experiments.create(served.session, text, [], activate=False, **options)["experiment"]
+
+
+def test_the_first_of_each_holds_what_names_none_and_stays(served: Served) -> None:
+    made = created(served)
+    assert (made["projectName"], made["workspaceName"], made["projectId"], made["workspaceId"]) == (
+        "Uncategorized",
+        "Uncategorized",
+        1,
+        1,
+    )
+    for act in (
+        lambda: workspaces.change_workspace(served.session, 1, name="mine"),
+        lambda: workspaces.delete_workspace(served.session, 1),
+        lambda: workspaces.act_on_workspace(served.session, 1, "archive"),
+        lambda: workspaces.change_project(served.session, 1, name="mine"),
+        lambda: workspaces.delete_project(served.session, 1),
+        lambda: workspaces.act_on_project(served.session, 1, "archive"),
+    ):
+        with pytest.raises(Refused, match="holds what names no other"):
+            act()
+
+
+def test_an_experiment_is_created_where_its_request_its_configuration_or_its_parent_says(
+    served: Served, vision: dict[str, Any]
+) -> None:
+    digits, letters = project_of(served, vision), project_of(served, vision, "Letters")
+    by_id = created(served, project=digits["id"])
+    assert (by_id["projectName"], by_id["workspaceName"]) == ("Digits", "Vision")
+    named = f"{YAML}\nworkspace: Vision\nproject: Letters\n"
+    assert created(served, named)["projectId"] == letters["id"]
+    assert created(served, named, project=digits["id"])["projectId"] == digits["id"], "the request counts first"
+    assert created(served, parent=by_id["id"])["projectId"] == digits["id"], "a fork stands beside its parent"
+    in_digits = served.session.get("/api/v1/experiments", {"projectId": digits["id"]})["experiments"]
+    assert {each["id"] for each in in_digits} >= {by_id["id"]} and len(in_digits) == 3
+    rows = workspaces.projects(served.session, vision["id"])
+    assert [(row["name"], row["numExperiments"]) for row in rows] == [("Digits", 3), ("Letters", 1)]
+    assert rows[0]["lastExperimentStartedAt"]
+    assert workspaces.workspace(served.session, "Vision")["numExperiments"] == 4
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("workspace: Vison\nproject: x\n", "no workspace 'Vison'.*Vision"),
+        ("workspace: Vision\nproject: Digit\n", "no project 'Digit' in workspace 'Vision'.*Digits"),
+        ("workspace: Vision\n", "project is needed"),
+        ("project: Digits\n", "workspace is needed"),
+    ],
+)
+def test_a_place_that_there_is_not_is_refused_with_the_names_that_there_are(
+    served: Served, vision: dict[str, Any], config: str, message: str
+) -> None:
+    project_of(served, vision)
+    with pytest.raises((NotFound, Refused), match=message):
+        created(served, f"{YAML}\n{config}")
+    assert not experiments.listing(served.session)["experiments"]
+
+
+def test_what_is_archived_takes_no_experiments_until_it_is_unarchived(served: Served, vision: dict[str, Any]) -> None:
+    digits = project_of(served, vision)
+    one = created(served)
+    for act, id in ((workspaces.act_on_project, digits["id"]), (workspaces.act_on_workspace, vision["id"])):
+        act(served.session, id, "archive")
+        assert workspaces.project_by_id(served.session, digits["id"])["archived"]
+        with pytest.raises(Refused, match="archived"):
+            created(served, project=digits["id"])
+        with pytest.raises(Refused, match="archived"):
+            workspaces.move_experiment(served.session, one["id"], digits["id"])
+        with pytest.raises(Refused, match="archived"):
+            workspaces.change_project(served.session, digits["id"], description="x")
+        act(served.session, id, "unarchive")
+    assert created(served, project=digits["id"])["projectId"] == digits["id"]
+
+
+def test_experiments_and_projects_move(served: Served, vision: dict[str, Any]) -> None:
+    digits = project_of(served, vision)
+    served.put([row for n in (1, 2, 3) for row in (experiment(n, owner=served.owner), *trained(trial(n, n, index=0)))])
+    workspaces.move_experiment(served.session, 1, digits["id"])
+    body = {"experimentIds": [2, 99], "destinationProjectId": digits["id"]}
+    results = served.session.post("/api/v1/projects/1/experiments/move", body)["results"]
+    assert [(each["id"], bool(each["error"])) for each in results] == [(2, False), (99, True)]
+    assert [experiments.get(served.session, n)["experiment"]["projectId"] for n in (1, 2, 3)] == [digits["id"]] * 2 + [
+        1
+    ]
+    assert workspaces.project_by_id(served.session, digits["id"])["numRuns"] == 2
+    other = workspaces.create_workspace(served.session, "Speech")
+    workspaces.move_project(served.session, digits["id"], other["id"])
+    assert experiments.get(served.session, 1)["experiment"]["workspaceName"] == "Speech"
+    project_of(served, vision)
+    with pytest.raises(Refused, match="called 'Digits' already"):
+        workspaces.move_project(served.session, digits["id"], vision["id"])
+
+
+def test_only_what_is_empty_is_deleted_and_its_id_is_given_to_no_other(served: Served, vision: dict[str, Any]) -> None:
+    digits = project_of(served, vision)
+    served.put([experiment(1, owner=served.owner, project_id=digits["id"])])
+    with pytest.raises(Refused, match="is not empty: it has 1 experiment;"):
+        workspaces.delete_project(served.session, digits["id"])
+    with pytest.raises(Refused, match=r"is not empty: it has 1 project \(Digits\)"):
+        workspaces.delete_workspace(served.session, vision["id"])
+    workspaces.move_experiment(served.session, 1, 1)
+    workspaces.delete_project(served.session, digits["id"])
+    workspaces.delete_workspace(served.session, vision["id"])
+    for gone in (f"projects/{digits['id']}", f"workspaces/{vision['id']}"):
+        with pytest.raises(NotFound):
+            served.session.get(f"/api/v1/{gone}")
+    again = workspaces.create_workspace(served.session, "Vision")
+    assert again["id"] > vision["id"] and project_of(served, again)["id"] > digits["id"]
+
+
+def test_names_and_keys_are_unique_whoever_comes_at_once(served: Served, vision: dict[str, Any]) -> None:
+    with pytest.raises(Refused, match="called 'vision' already") as refusal:
+        workspaces.create_workspace(served.session, "vision")
+    assert refusal.value.status_code == 409  # type: ignore[attr-defined]
+    for name in ("", "  ", "x" * 81):
+        with pytest.raises(Refused, match="name"):
+            workspaces.create_workspace(served.session, name)
+    one = workspaces.create_project(served.session, vision["id"], "One", key="abc")
+    assert one["key"] == "ABC" and served.session.get("/api/v1/projects/key/abc")["project"]["id"] == one["id"]
+    with pytest.raises(Refused, match="key ABC already"):
+        workspaces.create_project(served.session, vision["id"], "Two", key="ABC")
+    with pytest.raises(Refused, match="1 to 5 letters and digits"):
+        workspaces.change_project(served.session, one["id"], key="too-long")
+    outcomes: list[bool] = []
+
+    def create() -> None:
+        try:
+            workspaces.create_project(served.session, vision["id"], "Same")
+            outcomes.append(True)
+        except Refused:
+            outcomes.append(False)
+
+    threads = [threading.Thread(target=create) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes.count(True) == 1 and len(outcomes) == 8
+
+
+def test_a_workspace_gives_its_experiments_a_pool_and_a_storage(served: Served, tmp_path: Any) -> None:
+    pool = served.session.get("/api/v1/resource-pools")["resourcePools"][0]["name"]
+    storage = {"type": "shared_fs", "host_path": str(tmp_path / "theirs")}
+    fields = {"checkpointStorageConfig": storage, "defaultComputePool": pool}
+    space = workspaces.create_workspace(served.session, "Vision", **fields)
+    assert space["defaultComputePool"] == pool and space["checkpointStorageConfig"]["host_path"] == storage["host_path"]
+    digits = project_of(served, space)
+    made = created(served, project=digits["id"])
+    assert made["config"]["checkpoint_storage"]["host_path"] == storage["host_path"]
+    own = f"{YAML}\ncheckpoint_storage: {{type: shared_fs, host_path: {tmp_path / 'own'}}}\n"
+    assert created(served, own, project=digits["id"])["config"]["checkpoint_storage"]["host_path"] == str(
+        tmp_path / "own"
+    )
+    with pytest.raises(Refused, match="no resource pool 'nowhere'"):
+        workspaces.change_workspace(served.session, space["id"], defaultAuxPool="nowhere")
+    with pytest.raises(Exception, match="type"):
+        workspaces.change_workspace(served.session, space["id"], checkpointStorageConfig={"type": "tape"})
+    taken_back = workspaces.change_workspace(
+        served.session, space["id"], checkpointStorageConfig={}, defaultComputePool=""
+    )
+    assert taken_back["checkpointStorageConfig"] is None and not taken_back["defaultComputePool"]
+
+
+def test_notes_pins_and_lists(served: Served, vision: dict[str, Any]) -> None:
+    digits = project_of(served, vision)
+    note = {"name": "a", "contents": "b"}
+    assert served.session.post(f"/api/v1/projects/{digits['id']}/notes", note)["notes"] == [note]
+    assert workspaces.set_notes(served.session, digits["id"], [note, note]) == [note, note]
+    assert workspaces.project_by_id(served.session, digits["id"])["notes"] == [note, note]
+    assert workspaces.workspace(served.session, "Vision")["pinned"]
+    workspaces.act_on_workspace(served.session, vision["id"], "unpin")
+    names = [row["name"] for row in served.session.get("/api/v1/workspaces", {"pinned": True})["workspaces"]]
+    assert names == ["Uncategorized"]
+    workspaces.act_on_workspace(served.session, vision["id"], "pin")
+    order = {"sortBy": "SORT_BY_NAME", "orderBy": "ORDER_BY_DESC"}
+    rows = served.session.get("/api/v1/workspaces", order)["workspaces"]
+    assert [row["name"] for row in rows] == ["Vision", "Uncategorized"] and all(row["pinned"] for row in rows)
+    served.put([experiment(1, owner=served.owner, project_id=digits["id"])])
+    order = {"sortBy": "SORT_BY_LAST_EXPERIMENT_START_TIME", "orderBy": "ORDER_BY_DESC"}
+    rows = served.session.get("/api/v1/workspaces/0/projects", order)["projects"]
+    assert [row["name"] for row in rows] == ["Digits", "Uncategorized"]
+    assert [row["name"] for row in served.session.get("/api/v1/user/projects/activity")["projects"]] == ["Digits"]
+    with pytest.raises(Refused, match="cannot sort by colour"):
+        served.session.get("/api/v1/workspaces", {"sortBy": "SORT_BY_COLOUR"})
+
+
+def test_a_rebuild_brings_them_back(served: Served, vision: dict[str, Any], tmp_path: Any) -> None:
+    digits = project_of(served, vision)
+    workspaces.set_notes(served.session, digits["id"], [{"name": "a", "contents": "b"}])
+    services = served.daemon.services
+    from dethpc.domain.records import Project, Workspace, WorkspacePin
+
+    kinds = (Workspace, WorkspacePin, Project)
+    with services.store.read() as connection:
+        before = [stored.find(connection, kind) for kind in kinds]
+    with open_store(tmp_path / "again.db") as again:
+        recreate(services.installation.home, again)
+        with again.read() as connection:
+            assert [stored.find(connection, kind) for kind in kinds] == before
+    assert any(row.notes for row in before[2])
+
+
+def test_the_published_client_works_with_them(published: Published, served: Served) -> None:
+    served.put([experiment(1, owner=served.owner)])
+    published.det("workspace", "create", "Vision", "--json")
+    published.det("project", "create", "Vision", "Digits", "--description", "numbers", "--key", "DIG")
+    assert "Digits" in published.det("project", "list", "Vision") and "DIG" in published.det(
+        "workspace", "list-projects", "Vision"
+    )
+    published.det("experiment", "move", "1", "Vision", "Digits")
+    assert "COMPLETED" in published.det("project", "list-experiments", "Vision", "Digits")
+    published.det("project", "edit", "Vision", "Digits", "--new_name", "Numbers")
+    published.det("project", "archive", "Vision", "Numbers")
+    published.det("project", "unarchive", "Vision", "Numbers")
+    published.det("workspace", "edit", "Vision", "--name", "Sight")
+    assert "local" in published.det("workspace", "list-pools", "Sight") or published.det(
+        "workspace", "list-pools", "Sight"
+    )
+    published.det("workspace", "archive", "Sight")
+    published.det("workspace", "unarchive", "Sight")
+    published.det("experiment", "move", "1", "Uncategorized", "Uncategorized")
+    published.det("project", "delete", "Sight", "Numbers", "--yes")
+    published.det("workspace", "delete", "Sight", "--yes")
+    assert "Sight" not in published.det("workspace", "list")
+    got = published.python(
+        "from determined.experimental import client\n"
+        "w = client.create_workspace('Lab')\n"
+        "p = w.create_project('P', 'about')\n"
+        "p.add_note('n', 'c'); p.set_key('LAB'); p.set_description('d'); p.reload()\n"
+        "client.get_experiment(1).move_to_project('Lab', 'P')\n"
+        "ids = [e.id for e in p.list_experiments()]\n"
+        "print(json.dumps([p.key, p.description, p.notes, ids, [x.name for x in client.list_workspaces()],"
+        " [x.name for x in w.list_projects()], len(w.list_pools())]))"
+    )
+    assert got[:6] == ["LAB", "d", [{"name": "n", "contents": "c"}], [1], ["Uncategorized", "Lab"], ["P"]]
+    assert got[6] >= 1
