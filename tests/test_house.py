@@ -24,11 +24,11 @@ REASONED: dict[str, str] = {
 
 COUNT = runpy.run_path(str(ROOT / "scripts" / "count"))
 RATCHET = {
-    "code lines": 62_038,
-    "modules": 759,
-    "functions with more than 6 arguments": 77,
+    "code lines": 63_032,
+    "modules": 770,
+    "functions with more than 6 arguments": 76,
     "arguments of a constructor": 15,
-    "names that say nothing": 128,
+    "names that say nothing": 119,
 }
 """What the house has (``scripts/count``). Lower these when it has less; a new noun raises the first two, in a commit that says by
 how much and for what."""

@@ -154,6 +154,11 @@ _OPTIONS = {
     "experiment create -p": _PORTS,
     "experiment logs --container-id": _LINES,
     "trial logs --container-id": _LINES,
+    **{
+        f"workspace create {option}": _NO_KUBERNETES
+        for option in "--auto-create-namespace --auto-create-namespace-all-clusters --cluster-name --namespace -n "
+        "--resource-quota".split()
+    },
     "user edit --active": _ONE_USER,
     "user edit --admin": _ONE_USER,
     "user edit --remote": _ONE_USER,

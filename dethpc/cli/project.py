@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Optional
 
 import click
@@ -10,6 +11,7 @@ from dethpc.cli import output, tables
 from dethpc.cli.arguments import listing
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
+from dethpc.client.session import Session
 
 Json = dict[str, Any]
 
@@ -25,6 +27,21 @@ PROJECTS = [
 ]
 
 
+def in_pages(command: Any) -> Any:
+    """Options of a list that the master sorts and cuts; the command takes them as ``page``, as the wire has them."""
+
+    @click.option("--sort-by", type=click.Choice(["id", "name"]), default="id", help="What to sort by. Default: id.")
+    @click.option("--order-by", type=click.Choice(["asc", "desc"]), default="asc", help="In which order. Default: asc.")
+    @click.option("--limit", type=click.IntRange(0), default=0, help="At most this many (0: no limit).")
+    @click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many.")
+    @functools.wraps(command)
+    def paged(*args: Any, sort_by: str, order_by: str, limit: int, offset: int, **options: Any) -> Any:
+        page = {"sortBy": f"SORT_BY_{sort_by.upper()}", "orderBy": f"ORDER_BY_{order_by.upper()}"}
+        return command(*args, page={**page, "limit": limit or -1, "offset": offset}, **options)
+
+    return paged
+
+
 @click.group(cls=LazyGroup, aliases={"ls": "list"})
 def project() -> None:
     """Group experiments. Each project is in a workspace."""
@@ -36,16 +53,20 @@ def _place(command: Any) -> Any:
     )
 
 
+_EVERYBODY = click.option("-a", "--all", "everybody", is_flag=True, help="Include everybody's and archived ones.")
+
+
 @project.command("list")
 @click.argument("workspace_name", metavar="WORKSPACE", required=False)
+@in_pages
 @listing
-def list_projects(workspace_name: Optional[str], layout: tables.Layout) -> None:
+def list_projects(workspace_name: Optional[str], page: Json, layout: tables.Layout) -> None:
     """List projects; only those of WORKSPACE if you name one."""
     from dethpc.client import workspaces
 
     session = connect()
     id = workspaces.workspace(session, workspace_name)["id"] if workspace_name else 0
-    rows = workspaces.projects(session, id)
+    rows = workspaces.projects(session, id, **page)
     if layout.as_json:
         output.print_json(rows)
         return
@@ -55,27 +76,43 @@ def list_projects(workspace_name: Optional[str], layout: tables.Layout) -> None:
 
 @project.command("list-experiments")
 @_place
-@click.option("-a", "--all", "everybody", is_flag=True, help="Include everybody's and archived ones.")
+@_EVERYBODY
+@in_pages
 @listing
-def list_experiments(workspace_name: str, project_name: str, everybody: bool, layout: tables.Layout) -> None:
+def list_experiments(
+    workspace_name: str, project_name: str, everybody: bool, page: Json, layout: tables.Layout
+) -> None:
     """List the experiments of a project."""
     from dethpc.cli.experiment import show_experiments
-    from dethpc.client import experiments, workspaces
+    from dethpc.client import workspaces
 
     session = connect()
     row = workspaces.project(session, workspace_name, project_name)
-    chosen = experiments.Filter(None if everybody else False, not everybody, project=row["id"])
-    show_experiments(experiments.listing(session, chosen)["experiments"], layout, everybody=everybody)
+    show_experiments(_experiments(session, row["id"], everybody, **page), layout, everybody=everybody)
+
+
+def _experiments(session: Session, project_id: int, everybody: bool, **page: Any) -> list[Json]:
+    chosen = {} if everybody else {"archived": False, "userIds": [1]}
+    answer = session.get("/api/v1/experiments", {"limit": -1, "projectId": project_id, **chosen, **page})
+    rows: list[Json] = answer["experiments"]
+    return rows
 
 
 @project.command()
 @_place
+@_EVERYBODY
 @output.as_json
-def describe(workspace_name: str, project_name: str, as_json: bool) -> None:
-    """Show a project."""
+def describe(workspace_name: str, project_name: str, everybody: bool, as_json: bool) -> None:
+    """Show a project and its experiments."""
+    from dethpc.cli.experiment import show_experiments
     from dethpc.client import workspaces
 
-    _show(workspaces.project(connect(), workspace_name, project_name), as_json)
+    session = connect()
+    row = workspaces.project(session, workspace_name, project_name)
+    _show(row, as_json)
+    if not as_json and (rows := _experiments(session, row["id"], everybody)):
+        output.echo("")
+        show_experiments(rows, tables.Layout(), everybody=everybody)
 
 
 @project.command()

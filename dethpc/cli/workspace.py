@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import IO, Any, Optional
 
@@ -11,7 +12,7 @@ from dethpc.cli import output, tables
 from dethpc.cli.arguments import listing
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
-from dethpc.cli.project import PROJECTS
+from dethpc.cli.project import PROJECTS, in_pages
 
 Json = dict[str, Any]
 
@@ -34,12 +35,13 @@ def workspace() -> None:
 
 
 @workspace.command("list")
+@in_pages
 @listing
-def list_workspaces(layout: tables.Layout) -> None:
+def list_workspaces(page: Json, layout: tables.Layout) -> None:
     """List workspaces."""
     from dethpc.client import workspaces
 
-    rows = workspaces.workspaces(connect())
+    rows = workspaces.workspaces(connect(), **page)
     if layout.as_json:
         output.print_json(rows)
     else:
@@ -48,13 +50,14 @@ def list_workspaces(layout: tables.Layout) -> None:
 
 @workspace.command("list-projects")
 @_NAME
+@in_pages
 @listing
-def list_projects(workspace_name: str, layout: tables.Layout) -> None:
+def list_projects(workspace_name: str, page: Json, layout: tables.Layout) -> None:
     """List the projects of a workspace."""
     from dethpc.client import workspaces
 
     session = connect()
-    rows = workspaces.projects(session, workspaces.workspace(session, workspace_name)["id"])
+    rows = workspaces.projects(session, workspaces.workspace(session, workspace_name)["id"], **page)
     if layout.as_json:
         output.print_json(rows)
     else:
@@ -86,60 +89,72 @@ def describe(workspace_name: str, as_json: bool) -> None:
     _show(workspaces.workspace(connect(), workspace_name), as_json)
 
 
-def _defaults(command: Any) -> Any:
-    """Options of what a workspace gives to its experiments."""
-    for option in (
-        click.option("--default-aux-pool", metavar="POOL", help="Of experiments without slots that name no pool."),
-        click.option("--default-compute-pool", metavar="POOL", help="Of experiments that name no pool."),
-        click.option(
-            "--checkpoint-storage-config-file", type=click.File(encoding="utf-8"), help="The same, from a file (YAML)."
-        ),
-        click.option(
-            "--checkpoint-storage-config", metavar="JSON", help="checkpoint_storage of experiments that name none."
-        ),
-    ):
-        command = option(command)
-    return command
+def _fields(command: Any) -> Any:
+    """Options of what a workspace holds; the command takes them as ``fields``, as the wire has them."""
+
+    @click.option(
+        "--checkpoint-storage-config", metavar="JSON", help="checkpoint_storage of experiments that name none."
+    )
+    @click.option(
+        "--checkpoint-storage-config-file", type=click.File(encoding="utf-8"), help="The same, from a file (YAML)."
+    )
+    @click.option("--default-compute-pool", metavar="POOL", help="Of experiments that name no pool.")
+    @click.option("--default-aux-pool", metavar="POOL", help="Of experiments without slots that name no pool.")
+    @click.option(
+        "--agent-uid", type=int, metavar="ID", help="A Unix user's id. Stored; jobs run as the master's owner."
+    )
+    @click.option("--agent-user", metavar="NAME", help="A Unix user's name, likewise.")
+    @click.option("--agent-gid", type=int, metavar="ID", help="A Unix group's id, likewise.")
+    @click.option("--agent-group", metavar="NAME", help="A Unix group's name, likewise.")
+    @functools.wraps(command)
+    def with_fields(
+        *args: Any,
+        checkpoint_storage_config: Optional[str],
+        checkpoint_storage_config_file: Optional[IO[str]],
+        default_compute_pool: Optional[str],
+        default_aux_pool: Optional[str],
+        **options: Any,
+    ) -> Any:
+        agent = {f"agent{name.title()}": options.pop(f"agent_{name}") for name in ("uid", "user", "gid", "group")}
+        agent = {name: value for name, value in agent.items() if value is not None}
+        fields = {
+            "checkpointStorageConfig": _storage(checkpoint_storage_config, checkpoint_storage_config_file),
+            "defaultComputePool": default_compute_pool,
+            "defaultAuxPool": default_aux_pool,
+            "agentUserGroup": agent or None,
+        }
+        return command(*args, fields={name: value for name, value in fields.items() if value is not None}, **options)
+
+    return with_fields
 
 
-def _fields(
-    storage: Optional[str], storage_file: Optional[IO[str]], pool: Optional[str], aux_pool: Optional[str]
-) -> Json:
-    if storage is not None and storage_file is not None:
+def _storage(text: Optional[str], file: Optional[IO[str]]) -> Any:
+    """The section that the options give; None: neither is there. Raises click's errors."""
+    if text is not None and file is not None:
         raise click.UsageError("give --checkpoint-storage-config or --checkpoint-storage-config-file, not both")
-    section: Any = None
-    if storage is not None:
+    if text is not None:
         try:
-            section = json.loads(storage)
+            return json.loads(text)
         except ValueError as error:
             raise click.BadParameter(f"is not JSON: {error}", param_hint="--checkpoint-storage-config") from None
-    elif storage_file is not None:
-        import yaml
+    if file is None:
+        return None
+    import yaml
 
-        try:
-            section = yaml.safe_load(storage_file)
-        except yaml.YAMLError as error:
-            raise click.BadParameter(f"is not YAML: {error}", param_hint="--checkpoint-storage-config-file") from None
-    fields = {"checkpointStorageConfig": section, "defaultComputePool": pool, "defaultAuxPool": aux_pool}
-    return {name: value for name, value in fields.items() if value is not None}
+    try:
+        return yaml.safe_load(file)
+    except yaml.YAMLError as error:
+        raise click.BadParameter(f"is not YAML: {error}", param_hint="--checkpoint-storage-config-file") from None
 
 
 @workspace.command()
 @click.argument("name")
-@_defaults
+@_fields
 @output.as_json
-def create(
-    name: str,
-    checkpoint_storage_config: Optional[str],
-    checkpoint_storage_config_file: Optional[IO[str]],
-    default_compute_pool: Optional[str],
-    default_aux_pool: Optional[str],
-    as_json: bool,
-) -> None:
+def create(name: str, fields: Json, as_json: bool) -> None:
     """Create a workspace."""
     from dethpc.client import workspaces
 
-    fields = _fields(checkpoint_storage_config, checkpoint_storage_config_file, default_compute_pool, default_aux_pool)
     row = workspaces.create_workspace(connect(), name, **fields)
     if as_json:
         output.print_json(row)
@@ -150,21 +165,12 @@ def create(
 @workspace.command()
 @_NAME
 @click.option("--name", metavar="NAME", help="Its new name.")
-@_defaults
+@_fields
 @output.as_json
-def edit(
-    workspace_name: str,
-    name: Optional[str],
-    checkpoint_storage_config: Optional[str],
-    checkpoint_storage_config_file: Optional[IO[str]],
-    default_compute_pool: Optional[str],
-    default_aux_pool: Optional[str],
-    as_json: bool,
-) -> None:
+def edit(workspace_name: str, name: Optional[str], fields: Json, as_json: bool) -> None:
     """Change a workspace. An empty POOL or {} takes a default back."""
     from dethpc.client import workspaces
 
-    fields = _fields(checkpoint_storage_config, checkpoint_storage_config_file, default_compute_pool, default_aux_pool)
     if name is not None:
         fields["name"] = name
     session = connect()

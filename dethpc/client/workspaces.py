@@ -10,8 +10,9 @@ from dethpc.errors import NotFoundException
 Json = Dict[str, Any]
 
 
-def workspaces(session: Session) -> List[Json]:
-    rows: List[Json] = session.get("/api/v1/workspaces")["workspaces"]
+def workspaces(session: Session, **params: Any) -> List[Json]:
+    """``params``: filters, order and page, as the wire has them."""
+    rows: List[Json] = session.get("/api/v1/workspaces", params)["workspaces"]
     return rows
 
 
@@ -51,9 +52,9 @@ def pools(session: Session, workspace_id: int) -> List[str]:
     return names
 
 
-def projects(session: Session, workspace_id: int = 0) -> List[Json]:
-    """Those of the workspace; 0: of all. Raises NotFound."""
-    rows: List[Json] = session.get(f"/api/v1/workspaces/{workspace_id}/projects")["projects"]
+def projects(session: Session, workspace_id: int = 0, **params: Any) -> List[Json]:
+    """Those of the workspace; 0: of all. ``params``: filters, order and page, as the wire has them. Raises NotFound."""
+    rows: List[Json] = session.get(f"/api/v1/workspaces/{workspace_id}/projects", params)["projects"]
     return rows
 
 

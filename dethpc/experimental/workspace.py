@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from dethpc.client import workspaces
 from dethpc.client.session import Session
@@ -10,11 +10,31 @@ from dethpc.experimental.experiment import Experiment
 
 
 class ResourcePool:
-    """A resource pool, by its name."""
+    """A resource pool, by its name. Every workspace may use it: binding it to some is refused."""
 
     def __init__(self, session: Session, name: str = "") -> None:
         self.name = name
         self._session = session
+
+    def add_bindings(self, workspace_names: List[str]) -> None:
+        """Raises NotSupportedYet."""
+        self._bind(self._session.post, workspace_names)
+
+    def remove_bindings(self, workspace_names: List[str]) -> None:
+        """Raises NotSupportedYet."""
+        self._bind(self._session.delete, workspace_names)
+
+    def replace_bindings(self, workspace_names: List[str]) -> None:
+        """Raises NotSupportedYet."""
+        self._bind(self._session.put, workspace_names)
+
+    def list_workspaces(self) -> List[Workspace]:
+        """Those that may use it: all of them."""
+        return [Workspace._from_wire(self._session, wire) for wire in workspaces.workspaces(self._session)]
+
+    def _bind(self, request: Callable[..., Any], workspace_names: List[str]) -> None:
+        body = {"resourcePoolName": self.name, "workspaceNames": workspace_names}
+        request(f"/api/v1/resource-pools/{self.name}/workspace-bindings", body)
 
 
 class Project:

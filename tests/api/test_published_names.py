@@ -22,7 +22,6 @@ ROOT = HERE.parents[1]
 
 _MADE = "the Core API makes it, nobody else: ours writes a journal where theirs calls the master"
 _MODELS = "the model registry comes later"
-_PLACES = "workspaces and projects come later"
 _USERS = "a master serves its owner alone; several users come later"
 _LAUNCHER = "inside of a launcher: its interface is its command line"
 _TRIALS = "inside of Determined's trial controllers"
@@ -58,7 +57,6 @@ ACCEPTED = {
     "determined.common.api.*_to_*_id*": _ROLES,
     "determined.common.api.not_found_errs": _ROLES,
     "determined.common.api.wait_for_task_ready": _TASKS,
-    "determined.common.api.workspace_by_name": _PLACES,
     "determined.common.api.authentication.*": _TOKENS,
     "determined.common.api.errors.*.__init__": _RAISED,
     "determined.common.storage.*.delete": "a parameter that theirs demands may be left out",
@@ -91,12 +89,6 @@ ACCEPTED = {
     "determined.experimental.*list_models": _MODELS,
     "determined.experimental.*Model": _MODELS,
     "determined.experimental.*Model[OSV]*": _MODELS,
-    "determined.experimental.*_workspace": _PLACES,
-    "determined.experimental.*list_workspaces": _PLACES,
-    "determined.experimental.*move_to_project": _PLACES,
-    "determined.experimental.*Project": _PLACES,
-    "determined.experimental.*Workspace": _PLACES,
-    "determined.experimental.client.ResourcePool": _PLACES,
     "determined.experimental.*delete_tensorboard_files": "comes with `det tensorboard`",
     "determined.experimental.*TrainingMetrics.__init__": "the SDK makes it, nobody else",
     "determined.experimental.*ValidationMetrics.__init__": "the SDK makes it, nobody else",

@@ -105,10 +105,9 @@ def test_a_terminal_shows_how_much_of_a_large_context_is_sent(
     assert b"sent; the master packs it" in shown and b"100%" in shown
 
 
-def test_another_project_is_refused(det: Any, master: Any, folder: Path) -> None:
-    done = det("experiment", "create", "config.yaml", "code", "--project", 7, master=master)
-    assert (done.returncode, master.did("POST")) == (1, [])
-    assert "there is no project 7: every experiment is in project 1" in done.stderr
+def test_the_project_is_sent_as_the_user_names_it(det: Any, master: Any, folder: Path) -> None:
+    det("experiment", "create", "config.yaml", "code", "--project", 7, master=master)
+    assert master.did("POST")[0][1]["projectId"] == 7
 
 
 def test_every_mistake_is_a_line_and_nothing_is_created(det: Any, master: Any, folder: Path) -> None:

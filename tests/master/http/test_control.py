@@ -10,7 +10,7 @@ import pytest
 from dethpc.client import experiments
 from dethpc.domain.states import State
 from dethpc.engine import events
-from dethpc.errors import ConfigError, NotFound, NotSupportedYet, Refused
+from dethpc.errors import ConfigError, NotFound, Refused
 from dethpc.state import queries
 from tests.master.conftest import T0, Published, Served, experiment, trained, trial, uuid_of
 
@@ -173,7 +173,7 @@ def test_a_filter_that_is_not_known_and_another_project_are_refused(served: Serv
         served.session.post(path.format(1), json={"experimentIds": [], "filters": {"states": ["STATE_BLUE"]}})
     with pytest.raises(NotFound, match="project 5"):
         served.session.post(path.format(5), json={"experimentIds": [1]})
-    with pytest.raises(NotSupportedYet, match="one project"):
+    with pytest.raises(NotFound, match="project 0 not found"):
         served.session.post("/api/v1/projects/1/experiments/move", json={"experimentIds": [1]})
     answer = served.session.post(path.format(-1), json={"experimentIds": [], "filters": {"userIds": [2]}})
     assert answer["results"] == []

@@ -69,6 +69,7 @@ IDS: Mapping[str, object] = {
     "external_id": "nothing",
     "ids": "nothing",
     "job_id": "1",
+    "key": "uncategorized",
     "name": "NODE",
     "project_id": 1,
     "run": "1.1.1",

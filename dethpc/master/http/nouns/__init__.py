@@ -17,6 +17,7 @@ from dethpc.master.http.nouns import (
     jobs,
     masters,
     metrics,
+    projects,
     runs,
     searches,
     tasks,
@@ -57,5 +58,6 @@ ROUTERS = (
     users.router,
     jobs.waiting_routes,
     workspaces.router,
+    projects.router,
 )
 """Of two routes that a path fits, the first one counts."""

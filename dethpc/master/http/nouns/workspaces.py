@@ -1,9 +1,7 @@
-"""Routes of workspaces and their projects, and of moves between them."""
+"""Routes of workspaces, and what answers about them and their projects show."""
 
 from __future__ import annotations
 
-import secrets
-import string
 import time as clock
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -103,23 +101,6 @@ class Workspaces(Wire):
     pagination: Pagination
 
 
-class ProjectAnswer(Wire):
-    project: Project
-
-
-class Projects(Wire):
-    projects: list[Project]
-    pagination: Pagination
-
-
-class ActiveProjects(Wire):
-    projects: list[Project]
-
-
-class Notes(Wire):
-    notes: list[Note]
-
-
 class Deleted(Wire):
     completed: bool = True
 
@@ -139,20 +120,6 @@ class WorkspaceFields(Wire):
     default_compute_resource_pool: str | None = None  # as releases before 0.20 call them
     default_aux_pool: str | None = None
     default_aux_resource_pool: str | None = None
-
-
-class ProjectFields(Wire):
-    name: Given | None = None
-    key: Given | None = None
-    description: Given | None = None
-
-
-class NewNotes(Wire):
-    notes: list[Note] = []
-
-
-class ProjectMove(Wire):
-    destination_workspace_id: int
 
 
 router = new_router(prefix="/api/v1", tags=["workspaces"])
@@ -302,8 +269,8 @@ def create_workspace(
     request: WorkspaceFields, records: TheRecords, cluster: TheCluster, who: Owner
 ) -> NewWorkspaceAnswer:
     with records.exclusive():
-        name = _name_of("workspace", request.name or "", _live(records, stored.Workspace))
-        row = stored.Workspace(0, name, _user(records, who.owner).id, clock.time())
+        name = name_of("workspace", request.name or "", live(records, stored.Workspace))
+        row = stored.Workspace(0, name, user_of(records, who.owner).id, clock.time())
         fields = _set(row, request, _pools(cluster))
         row = records.add(
             stored.Workspace, **{key: getattr(fields, key) for key in stored.Workspace.__slots__ if key != "id"}
@@ -322,12 +289,12 @@ def change_workspace(
     workspace_id: int, request: WorkspaceFields, records: TheRecords, cluster: TheCluster, who: Owner
 ) -> WorkspaceAnswer:
     with records.exclusive():
-        row = _mutable(filing.workspace(records, workspace_id), "workspace")
+        row = mutable(filing.workspace(records, workspace_id), "workspace")
         if row.archived:
             raise Refused(f"workspace {row.name!r} is archived: unarchive it before you change it")
         if request.name is not None and request.name != row.name:
-            others = [other for other in _live(records, stored.Workspace) if other.id != row.id]
-            row = replace(row, name=_name_of("workspace", request.name, others))
+            others = [other for other in live(records, stored.Workspace) if other.id != row.id]
+            row = replace(row, name=name_of("workspace", request.name, others))
         records.put(_set(row, request, _pools(cluster)))
     return WorkspaceAnswer(workspace=_workspace_answer(records, workspace_id, who.owner))
 
@@ -336,8 +303,8 @@ def change_workspace(
 def delete_workspace(workspace_id: int, records: TheRecords, who: Owner) -> Deleted:
     """One that has no projects."""
     with records.exclusive():
-        row = _mutable(filing.workspace(records, workspace_id), "workspace")
-        if within := [one.name for one in _live(records, stored.Project) if one.workspace_id == row.id]:
+        row = mutable(filing.workspace(records, workspace_id), "workspace")
+        if within := [one.name for one in live(records, stored.Project) if one.workspace_id == row.id]:
             first = ", ".join(sorted(within)[:5])
             count = f"{len(within)} project{'s' * (len(within) > 1)}"
             raise Refused(f"workspace {row.name!r} is not empty: it has {count} ({first}); delete or move them first")
@@ -363,7 +330,7 @@ def unarchive_workspace(workspace_id: int, records: TheRecords, who: Owner) -> d
 @router.post("/workspaces/{workspace_id}/pin")
 def pin_workspace(workspace_id: int, records: TheRecords, who: Owner) -> dict[str, Any]:
     """Put it at the head of one's own list."""
-    row, me = filing.workspace(records, workspace_id), _user(records, who.owner).id
+    row, me = filing.workspace(records, workspace_id), user_of(records, who.owner).id
     if not records.find(WorkspacePin, user_id=me, workspace_id=row.id):
         records.put(WorkspacePin(me, row.id, clock.time()))
     return {}
@@ -372,7 +339,7 @@ def pin_workspace(workspace_id: int, records: TheRecords, who: Owner) -> dict[st
 @router.post("/workspaces/{workspace_id}/unpin")
 def unpin_workspace(workspace_id: int, records: TheRecords, who: Owner) -> dict[str, Any]:
     row = filing.workspace(records, workspace_id)
-    for pin in records.find(WorkspacePin, user_id=_user(records, who.owner).id, workspace_id=row.id):
+    for pin in records.find(WorkspacePin, user_id=user_of(records, who.owner).id, workspace_id=row.id):
         records.drop(pin)
     return {}
 
@@ -387,163 +354,14 @@ def pools_of_workspace(
     return PoolsOfWorkspace(resource_pools=items, pagination=pagination)
 
 
-@router.get("/workspaces/{workspace_id}/projects")
-def projects(
-    workspace_id: int,
-    connection: Reading,
-    who: Owner,
-    query: Annotated[Filter, Depends()],
-    limit: Limit = 0,
-    offset: Offset = 0,
-) -> Projects:
-    """Of every workspace when its id is 0."""
-    view = View(connection)
-    if workspace_id:
-        view.workspace(workspace_id)
-    names = {user.id: user.username for user in queries.find(connection, User)}
-    rows = [
-        row
-        for row in view.projects.values()
-        if workspace_id in (0, row.workspace_id) and query.matches(row, names.get(row.user_id, ""))
-    ]
-    by_start = query.order.key == "last_experiment_start_time"
-    started_at = view.started_at([row.id for row in rows]) if by_start else {}
-    keys: dict[str, Callable[[Any], Any]] = {
-        "id": lambda row: row.id,
-        "creation_time": lambda row: row.created_at,
-        "name": lambda row: row.name.lower(),
-        "description": lambda row: row.description.lower(),
-        "last_experiment_start_time": lambda row: started_at[row.id],
-    }
-    items, pagination = paged(query.sorted(rows, keys), offset, limit)
-    return Projects(projects=view.project_answers(items), pagination=pagination)
-
-
-# --- projects
-
-
-@router.post("/workspaces/{workspace_id}/projects")
-def create_project(workspace_id: int, request: ProjectFields, records: TheRecords, who: Owner) -> ProjectAnswer:
-    with records.exclusive():
-        space = filing.workspace(records, workspace_id)
-        if space.archived:
-            raise Refused(f"workspace {space.name!r} is archived: unarchive it, or choose another workspace")
-        all_projects = _live(records, stored.Project)
-        row = records.add(
-            stored.Project,
-            workspace_id=workspace_id,
-            name=_name_of(
-                "project", request.name or "", [one for one in all_projects if one.workspace_id == workspace_id]
-            ),
-            key=_key(request.key, request.name or "", all_projects),
-            user_id=_user(records, who.owner).id,
-            created_at=clock.time(),
-            description=request.description or "",
-        )
-    return _project_answer(records, row.id)
-
-
-@router.get("/projects/{project_id}")
-def project(project_id: int, records: TheRecords, who: Owner) -> ProjectAnswer:
-    return _project_answer(records, project_id)
-
-
-@router.get("/projects/key/{key}")
-def project_by_key(key: str, records: TheRecords, who: Owner) -> ProjectAnswer:
-    for row in _live(records, stored.Project):
-        if row.key == key.upper():
-            return _project_answer(records, row.id)
-    raise NotFound(f"project with key {key} not found")
-
-
-@router.patch("/projects/{project_id}")
-def change_project(project_id: int, request: ProjectFields, records: TheRecords, who: Owner) -> ProjectAnswer:
-    with records.exclusive():
-        row = _mutable(filing.project(records, project_id), "project")
-        _refuse_archived(records, row)
-        others = [other for other in _live(records, stored.Project) if other.id != row.id]
-        if request.name is not None and request.name != row.name:
-            there = [other for other in others if other.workspace_id == row.workspace_id]
-            row = replace(row, name=_name_of("project", request.name, there))
-        if request.key is not None and request.key != row.key:
-            row = replace(row, key=_key(request.key, row.name, others))
-        if request.description is not None:
-            row = replace(row, description=request.description)
-        records.put(row)
-    return _project_answer(records, project_id)
-
-
-@router.delete("/projects/{project_id}")
-def delete_project(project_id: int, records: TheRecords, who: Owner) -> Deleted:
-    """One that has no experiments."""
-    with records.exclusive():
-        row = _mutable(filing.project(records, project_id), "project")
-        if number := _project_answer(records, project_id).project.num_experiments:
-            count = f"{number} experiment{'s' * (number > 1)}"
-            where = "delete them, or move them to another project first"
-            raise Refused(f"project {row.name!r} is not empty: it has {count}; {where}")
-        records.put(replace(row, deleted=True))
-    return Deleted()
-
-
-@router.post("/projects/{project_id}/archive")
-def archive_project(project_id: int, records: TheRecords, who: Owner) -> dict[str, Any]:
-    """It takes no experiments until it is unarchived."""
-    _archive_project(records, project_id, True)
-    return {}
-
-
-@router.post("/projects/{project_id}/unarchive")
-def unarchive_project(project_id: int, records: TheRecords, who: Owner) -> dict[str, Any]:
-    _archive_project(records, project_id, False)
-    return {}
-
-
-@router.post("/projects/{project_id}/move")
-def move_project(project_id: int, request: ProjectMove, records: TheRecords, who: Owner) -> dict[str, Any]:
-    """To another workspace, with its experiments."""
-    with records.exclusive():
-        row = _mutable(filing.project(records, project_id), "project")
-        space = filing.workspace(records, request.destination_workspace_id)
-        if space.archived:
-            raise Refused(f"workspace {space.name!r} is archived: unarchive it, or choose another workspace")
-        _refuse_archived(records, row)
-        if space.id != row.workspace_id:
-            _name_of(
-                "project", row.name, [one for one in _live(records, stored.Project) if one.workspace_id == space.id]
-            )
-            records.put(replace(row, workspace_id=space.id))
-    return {}
-
-
-@router.post("/projects/{project_id}/notes")
-def add_note(project_id: int, request: Note, records: TheRecords, who: Owner) -> Notes:
-    return _with_notes(records, project_id, lambda notes: [*notes, request])
-
-
-@router.put("/projects/{project_id}/notes")
-def set_notes(project_id: int, request: NewNotes, records: TheRecords, who: Owner) -> Notes:
-    return _with_notes(records, project_id, lambda notes: request.notes)
-
-
-@router.get("/user/projects/activity")
-def active_projects(connection: Reading, who: Owner, limit: Limit = 0) -> ActiveProjects:
-    """Those in which an experiment was created last come first."""
-    view = View(connection)
-    started_at = view.started_at(list(view.projects))
-    rows = sorted(view.projects.values(), key=lambda row: (-started_at[row.id], row.id))
-    items, _ = paged([row for row in rows if started_at[row.id]], 0, limit)
-    return ActiveProjects(projects=view.project_answers(items))
-
-
 # --- parts of them
 
 
-def _live(records: Records, kind: type[Any]) -> list[Any]:
+def live(records: Records, kind: type[Any]) -> list[Any]:
     return [row for row in records.find(kind) if not row.deleted]
 
 
-def _user(records: Records, username: str) -> User:
+def user_of(records: Records, username: str) -> User:
     return records.find(User, username=username)[0]
 
 
@@ -562,26 +380,14 @@ def _workspace_answer(records: Records, workspace_id: int, username: str) -> Wor
         return view.workspace_answers([view.workspace(workspace_id)], _user_id(connection, username))[0]
 
 
-def _project_answer(records: Records, project_id: int) -> ProjectAnswer:
-    """Raises NotFound."""
-    row = filing.project(records, project_id)
-    with records.reading() as connection:
-        return ProjectAnswer(project=View(connection).project_answers([row])[0])
-
-
-def _mutable(row: Any, what: str) -> Any:
+def mutable(row: Any, what: str) -> Any:
     """Raises Refused for the one that holds what names no other."""
     if row.id == UNCATEGORIZED:
         raise Refused(f"{what} {row.name!r} holds what names no other {what}: it can be neither changed nor deleted")
     return row
 
 
-def _refuse_archived(records: Records, row: stored.Project) -> None:
-    if row.archived or filing.workspace(records, row.workspace_id).archived:
-        raise Refused(f"project {row.name!r} is archived: unarchive it before you change it")
-
-
-def _name_of(what: str, name: str, others: Iterable[Any]) -> str:
+def name_of(what: str, name: str, others: Iterable[Any]) -> str:
     """The name, which none of ``others`` has in whatever case. Raises Refused, AlreadyExists."""
     if not name.strip():
         raise Refused(f"a {what} needs a name")
@@ -590,27 +396,6 @@ def _name_of(what: str, name: str, others: Iterable[Any]) -> str:
     if any(other.name.lower() == name.lower() for other in others):
         raise AlreadyExists(f"there is a {what} called {name!r} already; names differ in more than case")
     return name
-
-
-_KEY = string.ascii_uppercase + string.digits
-MOST_OF_KEY = 5
-
-
-def _key(key: str | None, name: str, others: Iterable[stored.Project]) -> str:
-    """``key`` in capitals; where it is None or "", one made of the name. Raises Refused, AlreadyExists."""
-    keys = {other.key for other in others}
-    if key:
-        key = key.upper()
-        if len(key) > MOST_OF_KEY or not set(key) <= set(_KEY):
-            raise Refused(f"a project's key has 1 to {MOST_OF_KEY} letters and digits, not {key!r}")
-        if key in keys:
-            raise AlreadyExists(f"there is a project with the key {key} already")
-        return key
-    begin = "".join(letter for letter in name.upper() if letter in _KEY)[:3]
-    while True:
-        candidate = begin + "".join(secrets.choice(_KEY) for _ in range(MOST_OF_KEY - len(begin)))
-        if candidate not in keys:
-            return candidate
 
 
 def _set(row: stored.Workspace, request: WorkspaceFields, pools: set[str]) -> stored.Workspace:
@@ -639,21 +424,5 @@ def _set(row: stored.Workspace, request: WorkspaceFields, pools: set[str]) -> st
 
 def _archive_workspace(records: Records, workspace_id: int, archived: bool) -> None:
     with records.exclusive():
-        row = _mutable(filing.workspace(records, workspace_id), "workspace")
+        row = mutable(filing.workspace(records, workspace_id), "workspace")
         records.put(replace(row, archived=archived))
-
-
-def _archive_project(records: Records, project_id: int, archived: bool) -> None:
-    with records.exclusive():
-        row = _mutable(filing.project(records, project_id), "project")
-        if filing.workspace(records, row.workspace_id).archived:
-            raise Refused(f"the workspace of project {row.name!r} is archived: unarchive that")
-        records.put(replace(row, archived=archived))
-
-
-def _with_notes(records: Records, project_id: int, change: Callable[[list[Note]], list[Note]]) -> Notes:
-    with records.exclusive():
-        row = filing.project(records, project_id)
-        notes = change([Note(**note) for note in row.notes])
-        records.put(replace(row, notes=[note.model_dump() for note in notes]))
-    return Notes(notes=notes)
