@@ -49,6 +49,7 @@ __all__ = ["main"]
         "token": ("dethpc.cli.token:token", "Create and revoke access tokens."),
         "workspace": ("dethpc.cli.workspace:workspace", "Group projects, with defaults for their experiments."),
         "project": ("dethpc.cli.project:project", "Group experiments."),
+        "template": ("dethpc.cli.template:template", "Manage templates of configurations."),
         "deploy": ("dethpc.cli.deploy:deploy", "Run a private Slurm for trying and testing."),
         "run-local": ("dethpc.cli.run_local:run_local", "Run a whole experiment on this machine."),
         "simulate": ("dethpc.cli.simulate:simulate", "Estimate what a search costs before it runs."),
@@ -70,6 +71,7 @@ __all__ = ["main"]
         "tkn": "token",
         "w": "workspace",
         "p": "project",
+        "tpl": "template",
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )

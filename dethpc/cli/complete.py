@@ -1,5 +1,5 @@
-"""Shell completion of values that only the master knows: ids of experiments, trials, checkpoints, jobs, nodes, pools and
-tokens; names of experiments, once their beginning is typed, and of users.
+"""Shell completion of values that only the master knows: ids of experiments, trials, checkpoints, jobs, nodes, pools,
+templates and tokens; names of experiments, once their beginning is typed, and of users.
 
 It requests them from a running master, never starts one, takes at most ``_PATIENCE``, and prints nothing on failure: a shell would
 show the message in the middle of the command line.
@@ -99,6 +99,13 @@ def _pools(session: Session) -> Words:
         yield pool["name"], pool.get("description") or ""
 
 
+def _templates(session: Session) -> Words:
+    from dethpc.client import templates
+
+    for template in templates.templates(session):
+        yield template["name"], ""
+
+
 Source = Callable[["Session"], Words]
 
 _OF_PARAMETER: dict[str, list[Source]] = {
@@ -114,6 +121,8 @@ _OF_PARAMETER: dict[str, list[Source]] = {
     "resource_pool": [_pools],
     "pools": [_pools],
     "username": [_users],
+    "template": [_templates],
+    "template_name": [_templates],
     "token_id": [_tokens],
     "token_ids": [_tokens],
 }

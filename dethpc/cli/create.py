@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,7 +63,7 @@ PAUSED = click.option("--paused", is_flag=True, help="Create it paused; det expe
 @OVERRIDES
 @INCLUDES
 @click.option("--project", "--project_id", "project", type=int, metavar="ID", help="Create it in this project.")
-@click.option("--template", metavar="NAME", help="Not supported yet.")
+@click.option("--template", metavar="NAME", help="Lay CONFIG over this template; see det template list.")
 @click.option("--local", is_flag=True, help="With --test-mode: run on this machine, without master or Slurm.")
 @click.option("-t", "--test-mode", "--test", is_flag=True, help="With --local: train, validate, save and restore once.")
 @output.as_json
@@ -84,17 +85,19 @@ def create(
     All mistakes in CONFIG are shown at once, and then nothing is created. A .detignore file in CONTEXT_DIR, written like a
     .gitignore, excludes files.
     """
-    if template:
-        raise errors.NotSupportedYet("--template is not supported yet; write its fields into the configuration")
     if local != test_mode:
         raise click.UsageError("--local and --test-mode only work together: a short test on this machine.")
     if local:
+        if template:
+            raise click.UsageError("--template is not possible with --local: the master has the templates.")
         _test_here(read_config(config), config.name, overrides, context_dir, includes)
         return
     if paused and follow:
         raise click.UsageError("--paused and --follow are mutually exclusive: a paused experiment writes no log.")
     written, files = read_config(config), packed(context_dir, includes)
     make = _check_and_send if overrides or _size(files) >= _LARGE else _send_to_be_checked
+    if template:
+        make = functools.partial(_send_over_template, template=template)
     answer = make(written, config.name, overrides, files, context_dir, activate=not paused, project=project)
     tell(answer, paused=paused, follow=follow, as_json=as_json)
 
@@ -129,6 +132,34 @@ def _send_to_be_checked(
     warn_of_variables(source.data, paths)
     if answer.get("configWarnings"):
         checked(text, file, overrides)
+    return answer
+
+
+def _send_over_template(
+    text: str, file: str, overrides: Sequence[str], files: list[Json], context_dir: Optional[Path], **options: Any
+) -> Json:
+    """As ``_check_and_send``. The master has the template, so it alone knows the whole configuration, and checks it."""
+    from dethpc import config
+    from dethpc.config.combine import override
+    from dethpc.config.source import read
+
+    whole = config.with_overrides(text, overrides, file=file) if overrides else text
+    source, unreadable = read(text, file)
+    if unreadable:
+        raise errors.ConfigError(unreadable)
+    override(source, overrides)
+    paths = [file["path"] for file in files]
+    check_script(source.data.get("entrypoint") or "", paths, context_dir)
+    try:
+        answer = send(whole, files, **options)
+    except errors.ConfigError as error:
+        for problem in error.problems:
+            if problem.file in (None, "config"):
+                problem.file, problem.line = source.place(problem.path)
+        raise
+    warn_of_variables(answer["config"], paths)
+    for warning in answer.get("configWarnings") or []:
+        output.say(f"det: warning: {warning}")
     return answer
 
 

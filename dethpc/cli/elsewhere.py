@@ -15,7 +15,6 @@ ALIASES = {
     "cp": "config-policies",
     "m": "model",
     "res": "resources",
-    "tpl": "template",
 }
 """Short names of nouns that are not here, as Determined has them."""
 
@@ -87,10 +86,6 @@ _SENTENCES = {
     "task logs": "The tasks here are trials: det trial logs ID",
     "task pause": "Pause the experiment: det experiment pause ID",
     "task unpause": "Resume the experiment: det experiment activate ID",
-    "template": (
-        "Write the shared fields into the configuration; one field is set by: det experiment create CONFIG CONTEXT_DIR "
-        "--config KEY=VALUE"
-    ),
     "tb": _TENSORBOARD,
     "tensorboard": _TENSORBOARD,
     "token login": _NO_LOGIN,

@@ -31,6 +31,7 @@ def create(
     activate: bool = True,
     project: Optional[int] = None,
     parent: Optional[int] = None,
+    template: Optional[str] = None,
     validate_only: bool = False,
     with_environment: bool = True,
     on_sent: Optional[OnSent] = None,
@@ -38,9 +39,10 @@ def create(
     """Create an experiment; returns {"experiment", "config", "warnings", "notes", "configWarnings", "environment"}.
 
     ``config`` is YAML; ``files`` is the context directory as ``v1File`` objects (path, type, content in base64, mtime, mode);
-    without any, that of the ``parent``, where there is one. The experiment's jobs run in the environment of this process, which
-    goes along; not ``with_environment``: in that of the ``parent``. The master keeps contexts: files that it has already are not
-    sent again. ``on_sent``: hears how many bytes of how many were sent.
+    without any, that of the ``parent``, where there is one. ``template``: the name of the one that the configuration is laid over.
+    The experiment's jobs run in the environment of this process, which goes along; not ``with_environment``: in that of the
+    ``parent``. The master keeps contexts: files that it has already are not sent again. ``on_sent``: hears how many bytes of how
+    many were sent.
     """
     from dethpc.client import environment  # here: few commands create anything
 
@@ -54,6 +56,8 @@ def create(
         body["projectId"] = project
     if parent is not None:
         body["parentId"] = parent
+    if template is not None:
+        body["template"] = template
     answer: Json
     if uploaded := _known(session, files):
         with contextlib.suppress(NotFound):  # it is gone meanwhile

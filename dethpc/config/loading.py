@@ -166,12 +166,17 @@ def with_overrides(text: str, overrides: Sequence[str], *, file: str = "config")
 def merged(text: str, under: Mapping[str, Any], *, file: str = "config") -> str:
     """The text laid over the configuration ``under``, as new YAML in the present form. Raises ConfigError when it cannot be
     read."""
+    return dump(merged_source(text, under, file=file, under_name="the configuration that it is laid over").data)
+
+
+def merged_source(text: str, under: Mapping[str, Any], *, file: str, under_name: str) -> Source:
+    """See ``merged``. ``under_name``: where its values are said to be written."""
     source, problems = read(text, file)
     if problems:
         raise ConfigError(problems)
     _translate(source)
-    fill(source, deepcopy(dict(under)), "the configuration that it is laid over")
-    return dump(source.data)
+    fill(source, translate(deepcopy(dict(under))).data, under_name)
+    return source
 
 
 def _translate(source: Source) -> tuple[list[str], list[Problem]]:

@@ -64,7 +64,7 @@ def _problem(details: ErrorDetails, model: type[BaseModel], source: Source, inde
         return Problem(path, "required field is missing")
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         tag = UNIONS[path]
-        names = _tags(model, path, tag)
+        names = kinds_of_section(model, path, tag)
         actual = source.get((*path, tag))
         hint = did_you_mean(actual, names) if isinstance(actual, str) else None
         if actual is None:
@@ -138,7 +138,8 @@ def _fields(model: type[BaseModel], path: Path, source: Source) -> list[str]:
     return list(dict.fromkeys(field.alias or name for m in models for name, field in m.model_fields.items()))
 
 
-def _tags(model: type[BaseModel], path: Path, tag: str) -> list[str]:
+def kinds_of_section(model: type[BaseModel], path: Path, tag: str) -> list[str]:
+    """The values of ``tag`` that tell the kinds of a section of ``UNIONS`` apart."""
     models = _at(model, path, Source({}))
     return [str(value) for m in models for value in get_args(m.model_fields[tag].annotation)]
 

@@ -92,6 +92,15 @@ class Project:
     deleted: bool = False  # its id is given to no other
 
 
+@dataclass(slots=True)
+class Template:
+    """A part of a configuration that experiments share: it lies under the configuration of each that names it."""
+
+    name: str
+    config: dict[str, Any]  # as its user wrote it
+    workspace_id: int
+
+
 UNCATEGORIZED = 1
 """The id of the workspace, and of the project, that hold what was created without naming any. Both are always there."""
 
@@ -106,7 +115,7 @@ class ModelVersion:
     created_at: float
 
 
-Record = Union[User, Token, Workspace, WorkspacePin, Project, ModelVersion]
+Record = Union[User, Token, Workspace, WorkspacePin, Project, Template, ModelVersion]
 
 KEYS: dict[type, tuple[str, ...]] = {
     User: ("id",),
@@ -114,6 +123,7 @@ KEYS: dict[type, tuple[str, ...]] = {
     Workspace: ("id",),
     WorkspacePin: ("user_id", "workspace_id"),
     Project: ("id",),
+    Template: ("name",),
     ModelVersion: ("model", "number"),
 }
 """The fields that tell the records of one kind apart."""
@@ -124,6 +134,7 @@ FOUND_BY: dict[type, tuple[tuple[str, ...], ...]] = {
     Workspace: (("name",),),
     WorkspacePin: (),
     Project: (("workspace_id", "name"), ("key",)),
+    Template: (("workspace_id",),),
     ModelVersion: (("checkpoint",),),
 }
 """The fields by which records are looked up besides: the indexes of their tables."""

@@ -76,12 +76,11 @@ class Determined:
         project_id: Optional[int] = None,
         template: Optional[str] = None,
     ) -> Experiment:
-        """Create an experiment from a configuration (the path of a YAML file, or a dict) and a context directory.
+        """Create an experiment from a configuration (the path of a YAML file, or a dict) and a context directory. ``template``: the
+        name of the one that the configuration is laid over.
 
         Raises ConfigError with every mistake, ContextError.
         """
-        if template is not None:
-            raise ValueError("templates are not supported yet")
         text = json.dumps(config) if isinstance(config, dict) else Path(config).read_text()
         try:
             from dethpc.context.collect import (
@@ -94,7 +93,8 @@ class Determined:
         context = collect(None if model_dir is None else Path(model_dir), [Path(path) for path in includes or ()])
         for home in context.homes:
             logger.warning("not sent: %s, a home of dethpc's, which holds the key to its master", home)
-        answer = experiments.create(self._session, text, context.model_definition(), project=project_id)
+        files = context.model_definition()
+        answer = experiments.create(self._session, text, files, project=project_id, template=template)
         for warning in answer.get("warnings") or []:
             logger.warning("experiment %s: %s", answer["experiment"]["id"], warning)
         return Experiment._from_wire(self._session, answer["experiment"])

@@ -30,7 +30,7 @@ from dethpc.domain.facts import (
 )
 from dethpc.state.columns import Choice, Flag, Json, Number, Whole, Words
 
-REVISION = "eleventh"
+REVISION = "twelfth"
 """The newest migration: the schema that this module describes."""
 
 metadata = MetaData(

@@ -183,10 +183,30 @@ def test_the_config_may_come_from_standard_input(det: Any, master: Any, folder: 
     assert json.loads(done.stdout)["experiment"]["id"] == 7
 
 
-@pytest.mark.parametrize("option", [["--template", "x"]])
-def test_what_is_not_supported_yet_says_so(det: Any, master: Any, folder: Path, option: list[str]) -> None:
-    done = det("experiment", "create", "config.yaml", "code", *option, master=master)
-    assert done.returncode == 1 and "not supported yet" in done.stderr and master.asked == []
+def test_a_template_is_sent_by_name_and_what_it_may_hold_is_not_missed(det: Any, master: Any, folder: Path) -> None:
+    (folder / "config.yaml").write_text("name: digits\n")
+    master.refuse = (400, {"error": {"code": 3, "error": "x", "reason": "InvalidArgument", "problems": PROBLEMS}})
+    options = ("code", "--template", "usual", "--config", "max_restarts=-1")
+    done = det("experiment", "create", "config.yaml", *options, master=master)
+    ((_, body),) = master.did("POST")
+    assert body["template"] == "usual" and body["config"] == "name: digits\nmax_restarts: -1\n"
+    assert done.returncode == 1 and done.stderr.splitlines() == [
+        "det: error: --config max_restarts: must be a number >= 0, not -1",
+        "det: error: config.yaml:1: name: wrong",
+        "det: error: template usual: resources.resource_pool: wrong",
+    ]
+    done = det("experiment", "create", "config.yaml", "code", "--template", "x", "--local", "--test", master=master)
+    assert done.returncode == 2 and "--template is not possible with --local" in done.stderr
+
+
+PROBLEMS = [
+    {"field": field, "message": message, "file": file, "line": line}
+    for field, message, file, line in [
+        ("max_restarts", "must be a number >= 0, not -1", "config", 2),
+        ("name", "wrong", "config", 1),
+        ("resources.resource_pool", "wrong", "template usual", None),
+    ]
+]
 
 
 def test_a_context_that_is_too_large_is_refused_with_its_largest_files(det: Any, master: Any, folder: Path) -> None:

@@ -17,6 +17,7 @@ from dethpc.config.continued import continued
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.loading import load as load_config
 from dethpc.config.searcher import WarmStart
+from dethpc.config.template import Template, laid_over
 from dethpc.config.wording import did_you_mean
 from dethpc.domain.environment import Environment
 from dethpc.domain.facts import Checkpoint, Experiment, Trial
@@ -64,7 +65,7 @@ class NewExperiment(NamedTuple):
     project_id: int = UNCATEGORIZED
     workspace: Workspace | None = None
     validate_only: bool = False
-    template: str | None = None
+    template: Template | None = None
     environment: bytes | None = None
 
 
@@ -85,17 +86,16 @@ class Creator:
     def create(self, owner: str, request: NewExperiment) -> tuple[Experiment, Told]:
         """The experiment, and what its owner should know of it. Raises ConfigError with every mistake, ContextError, Refused."""
         sent = environments.sent(request.environment)
-        if request.template:
-            raise Refused("templates are not supported yet")
         parent_id = request.parent_id
         config_yaml = revealed_text(request.config_yaml, self._store, self.defaults(), owner, parent_id)
-        config, notices = self._load(
-            config_yaml,
-            request.context_targz,
-            complete=not request.validate_only,
-            sent=sent,
-            defaults=self._defaults_in(request.workspace, config_yaml),
-        )
+        with laid_over(config_yaml, request.template) as whole_yaml:
+            config, notices = self._load(
+                whole_yaml,
+                request.context_targz,
+                complete=not request.validate_only,
+                sent=sent,
+                defaults=self._defaults_in(request.workspace, whole_yaml),
+            )
         if request.validate_only:
             return Experiment(
                 0, owner, config.to_json(), config_yaml, State.PAUSED, time.time(), seed=0, queue_id=""
@@ -171,11 +171,17 @@ class Creator:
         return None
 
     def create_unmanaged(
-        self, owner: str, config_yaml: str, external_id: str | None = None, project_id: int = UNCATEGORIZED
+        self,
+        owner: str,
+        config_yaml: str,
+        external_id: str | None = None,
+        project_id: int = UNCATEGORIZED,
+        template: Template | None = None,
     ) -> Experiment:
         """An experiment whose trials run elsewhere; the same ``external_id`` gives the same one. Raises ConfigError."""
         config_yaml = revealed_text(config_yaml, self._store, self.defaults(), owner, None)
-        config = load_config(config_of(config_yaml), file="config", defaults=self.defaults()).config
+        with laid_over(config_yaml, template) as whole_yaml:
+            config = load_config(config_of(whole_yaml), file="config", defaults=self.defaults()).config
         return self._unmanaged.experiment(owner, config_yaml, config, external_id, project_id)
 
     def render(self, owner: str, config_yaml: str, context_targz: bytes) -> tuple[str, Path, list[str]]:

@@ -190,7 +190,12 @@ OWNER = """
     GET /api/v1/tasks
     GET /api/v1/tasks/count
     GET /api/v1/templates
+    DELETE /api/v1/templates/{name}
     GET /api/v1/templates/{name}
+    PATCH /api/v1/templates/{name}
+    POST /api/v1/templates/{name}
+    PUT /api/v1/templates/{name}
+    PATCH /api/v1/template/rename
     GET /api/v1/tokens
     POST /api/v1/tokens
     PATCH /api/v1/tokens/{token_id}

@@ -11,15 +11,18 @@ from fastapi import Query
 from fastapi.responses import StreamingResponse
 from sqlalchemy import Connection
 
+from dethpc.config.template import Template, laid_over
 from dethpc.domain import facts
 from dethpc.domain.environment import Environment
+from dethpc.domain.records import Project
 from dethpc.domain.states import shown_as
 from dethpc.domain.trial_config import SearcherConfig
 from dethpc.engine import events
 from dethpc.engine.changes import ExperimentChanges
 from dethpc.errors import NotFound, NotSupportedYet, Refused, SchedulerUnavailable
 from dethpc.master.durable import contexts
-from dethpc.master.experiments import filing
+from dethpc.master.durable.records import Records
+from dethpc.master.experiments import filing, templates
 from dethpc.master.experiments.control import Control
 from dethpc.master.experiments.create import NewExperiment
 from dethpc.master.http import streams
@@ -405,6 +408,16 @@ def launch_warnings(cluster: ClusterView, fact: facts.Experiment) -> list[str]:
     return ["LAUNCH_WARNING_CURRENT_SLOTS_EXCEEDED"] if fits is not None and fact.slots_per_trial > fits else []
 
 
+def template_and_project(
+    records: Records, request: CreateRequest, of_parent: int | None
+) -> tuple[Template | None, Project]:
+    """What a new experiment is laid over, and where it is created; see ``filing.destination``. Raises ConfigError, NotFound,
+    Refused."""
+    template = templates.named(records, request.template) if request.template else None
+    with laid_over(request.config, template) as whole_yaml:
+        return template, filing.destination(records, request.project_id, whole_yaml, of_parent)
+
+
 @router.post("/experiments")
 def create_experiment(
     request: CreateRequest,
@@ -423,9 +436,9 @@ def create_experiment(
         raise Forbidden("a page has to ask for the password or a code before it creates an experiment")
     with store.read() as connection:
         parent = queries.experiment(connection, request.parent_id).project_id if request.parent_id else None
-    project = filing.destination(records, request.project_id, request.config, parent)
+    template, project = template_and_project(records, request, parent)
     if request.unmanaged:
-        fact = creator.create_unmanaged(who.owner, request.config, project_id=project.id)
+        fact = creator.create_unmanaged(who.owner, request.config, project_id=project.id, template=template)
         with store.read() as connection:
             return Created(experiment=one(connection, fact.id), config=fact.config)
     sent = request.model_definition or []
@@ -444,7 +457,7 @@ def create_experiment(
         project_id=project.id,
         workspace=filing.workspace(records, project.workspace_id),
         validate_only=bool(request.validate_only),
-        template=request.template or None,
+        template=template,
         environment=contexts.decoded("environment", request.environment) if request.environment else None,
     )
     fact, messages = creator.create(who.owner, new)

@@ -21,7 +21,6 @@ from dethpc.domain.trial_config import TrialConfig
 from dethpc.engine import events
 from dethpc.engine.changes import TrialChanges
 from dethpc.errors import NotFound, Refused
-from dethpc.master.experiments import filing
 from dethpc.master.experiments.unmanaged import Done, Unmanaged, states
 from dethpc.master.http.access import (
     AnyPrincipal,
@@ -39,7 +38,7 @@ from dethpc.master.http.access import (
 from dethpc.master.http.auth import Forbidden, Principal
 from dethpc.master.http.models import Plain, Shallow, Wire
 from dethpc.master.http.nouns.checkpoints import storage_id
-from dethpc.master.http.nouns.experiments import CreateRequest, ExperimentAnswer, one
+from dethpc.master.http.nouns.experiments import CreateRequest, ExperimentAnswer, one, template_and_project
 from dethpc.master.http.nouns.trials import Trial
 from dethpc.master.http.router import new_router
 from dethpc.master.watching.worker_reports import WorkerReports
@@ -180,8 +179,8 @@ def put_experiment(
     with store.read() as connection:
         fact = queries.experiment_of_external_id(connection, external_id)
     if fact is None:
-        project = filing.destination(records, request.project_id, request.config, None)
-        fact = creator.create_unmanaged(who.owner, request.config, external_id, project.id)
+        template, project = template_and_project(records, request, None)
+        fact = creator.create_unmanaged(who.owner, request.config, external_id, project.id, template)
     with store.read() as connection:
         return ExperimentAnswer(experiment=one(connection, fact.id), config=fact.config)
 

@@ -308,6 +308,9 @@ def delete_workspace(workspace_id: int, records: TheRecords, who: Owner) -> Dele
             first = ", ".join(sorted(within)[:5])
             count = f"{len(within)} project{'s' * (len(within) > 1)}"
             raise Refused(f"workspace {row.name!r} is not empty: it has {count} ({first}); delete or move them first")
+        if within := [one.name for one in records.find(stored.Template, workspace_id=row.id)]:
+            names = ", ".join(within[:5])
+            raise Refused(f"workspace {row.name!r} is not empty: it has templates ({names}); remove them first")
         records.put(replace(row, deleted=True))
         for pin in records.find(WorkspacePin, workspace_id=row.id):
             records.drop(pin)
