@@ -15,7 +15,7 @@ import dethpc
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Experiment, NodeHealth, Row, Run, Trial
-from dethpc.domain.records import ModelVersion, Token, TokenKind, User
+from dethpc.domain.records import ModelVersion, Project, Template, Token, TokenKind, User, Workspace, WorkspacePin
 from dethpc.domain.states import TaskKind
 from dethpc.engine import ClusterState, events, step
 from dethpc.master.durable.change_log import ChangeLog
@@ -138,6 +138,10 @@ def make(folder: Path) -> None:
         for kind in TokenKind:
             records.add(Token, user_id=ada.id, kind=kind, sha256=f"digest of {kind.value}", created_at=master.now())
         records.put(ModelVersion("digits", 1, "c-1", master.now()))
+        records.put(Workspace(2, "Vision", 1, master.now()))
+        records.put(WorkspacePin(1, 2, master.now()))
+        records.put(Project(2, 2, "Digits", "DIG", 1, master.now()))
+        records.put(Template("usual", {"max_restarts": 1}, 2))
     connection = sqlite3.connect(database)
     (folder / "database.sql").write_text("\n".join(connection.iterdump()) + "\n")
     connection.close()
