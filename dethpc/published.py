@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 _TRIALS = "it is inside of Determined's trial controllers"
-_MODELS = "the model registry comes later"
 _PACKING = "contexts are packed by det experiment create and determined.experimental.client.create_experiment()"
 _STORAGES = "files are copied by determined.core; the managers are in determined.common.storage"
 _TENSORBOARD = "event files are written and fetched by determined.core and det"
@@ -37,7 +36,6 @@ MODULES = {
     "determined.common.context": _PACKING,
     "determined.common.detignore": _PACKING,
     "determined.common.detlomond": "it is inside of Determined's proxies",
-    "determined.common.experimental.model": _MODELS,
     "determined.common.experimental.oauth2_scim_client": "there is no OAuth here",
     "determined.common.storage.*": _STORAGES,
     "determined.common.streams*": "it is inside of the WebUI's feed",
@@ -78,14 +76,9 @@ NAMES = {
     },
     "determined.common.api.certs": {"CertStore default_store maybe_shim_old_cert_store": _CERTIFICATES},
     "determined.common.api.logs": {"levels_at_or_above": "give min_level to trial_logs()"},
-    "determined.common.experimental": {"Model ModelOrderBy ModelSortBy ModelVersion": _MODELS},
     "determined.common.storage": {"normalize_prefix": "a prefix is taken as it is written"},
     "determined.common.util": {"get_max_retries_config": "sessions try again by themselves"},
     "determined.exec.harness": {"maybe_periodic_stacktraces": "py-spy dump shows where a process is"},
-    "determined.experimental": {"Model ModelOrderBy ModelSortBy ModelVersion": _MODELS},
-    "determined.experimental.client": {
-        "Model ModelOrderBy ModelSortBy ModelVersion create_model get_model get_model_by_id get_models list_models": _MODELS,
-    },
     "determined.horovod": {"create_hostlist_arg create_performance_args create_run_command": _LAUNCHERS},
     "determined.keras": {
         "TFKerasTrial TFKerasTrialContext TFKerasTrialController TFKerasTrainConfig": _CALLBACK,

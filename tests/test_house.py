@@ -24,9 +24,9 @@ REASONED: dict[str, str] = {
 
 COUNT = runpy.run_path(str(ROOT / "scripts" / "count"))
 RATCHET = {
-    "code lines": 63_032,
-    "modules": 770,
-    "functions with more than 6 arguments": 76,
+    "code lines": 64_114,
+    "modules": 781,
+    "functions with more than 6 arguments": 78,
     "arguments of a constructor": 15,
     "names that say nothing": 119,
 }

@@ -13,7 +13,6 @@ from typing import Optional
 ALIASES = {
     "cmd": "command",
     "cp": "config-policies",
-    "m": "model",
     "res": "resources",
 }
 """Short names of nouns that are not here, as Determined has them."""
@@ -61,10 +60,6 @@ _SENTENCES = {
     "master cluster-message": "It is not needed: a master serves one user, and nobody else would read it",
     "master cleanup-message": "It is not needed: a master serves one user, and nobody else would read it",
     "master config set": "Edit the site file, then end the master: det master down; the next one reads it",
-    "model": (
-        "There is no registry: mark the experiment (det experiment label add ID LABEL), find its best checkpoint "
-        "(det experiment list-checkpoints ID --best 1) and get it: det checkpoint download UUID"
-    ),
     "nb": _NOTEBOOK,
     "notebook": _NOTEBOOK,
     "oauth": _ONE_USER,

@@ -106,16 +106,42 @@ UNCATEGORIZED = 1
 
 
 @dataclass(slots=True)
+class Model:
+    """A name under which checkpoints are registered. ``versions``: the last number that a version of it got."""
+
+    id: int
+    name: str
+    user_id: int
+    created_at: float
+    updated_at: float
+    description: str = ""
+    labels: list[str] = field(default_factory=list)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    notes: str = ""
+    archived: bool = False
+    workspace_id: int = 1
+    versions: int = 0
+    deleted: bool = False  # its id is given to no other
+
+
+@dataclass(slots=True)
 class ModelVersion:
-    """A checkpoint that was registered under the name of a model: its files stay. Nothing registers any yet."""
+    """A checkpoint that was registered under the name of a model: its files stay. Numbers count from 1, and none is given twice."""
 
     model: str
     number: int
     checkpoint: str  # uuid
     created_at: float
+    user_id: int = 1
+    updated_at: float = 0.0
+    name: str = ""
+    comment: str = ""
+    notes: str = ""
+    labels: list[str] = field(default_factory=list)
+    metadata: dict[str, Any] = field(default_factory=dict)
 
 
-Record = Union[User, Token, Workspace, WorkspacePin, Project, Template, ModelVersion]
+Record = Union[User, Token, Workspace, WorkspacePin, Project, Template, Model, ModelVersion]
 
 KEYS: dict[type, tuple[str, ...]] = {
     User: ("id",),
@@ -124,6 +150,7 @@ KEYS: dict[type, tuple[str, ...]] = {
     WorkspacePin: ("user_id", "workspace_id"),
     Project: ("id",),
     Template: ("name",),
+    Model: ("id",),
     ModelVersion: ("model", "number"),
 }
 """The fields that tell the records of one kind apart."""
@@ -135,6 +162,7 @@ FOUND_BY: dict[type, tuple[tuple[str, ...], ...]] = {
     WorkspacePin: (),
     Project: (("workspace_id", "name"), ("key",)),
     Template: (("workspace_id",),),
+    Model: (("name",),),
     ModelVersion: (("checkpoint",),),
 }
 """The fields by which records are looked up besides: the indexes of their tables."""

@@ -8,6 +8,7 @@ from dethpc.experimental._one_batch import test_one_batch
 from dethpc.experimental._order import OrderBy
 from dethpc.experimental.checkpoint import Checkpoint
 from dethpc.experimental.experiment import Experiment, ExperimentReference
+from dethpc.experimental.model import Model, ModelOrderBy, ModelSortBy, ModelVersion
 from dethpc.experimental.trial import Trial, TrialOrderBy, TrialReference, TrialSortBy
 from dethpc.experimental.workspace import Project
 
@@ -16,6 +17,10 @@ __all__ = [
     "Determined",
     "Experiment",
     "ExperimentReference",
+    "Model",
+    "ModelOrderBy",
+    "ModelSortBy",
+    "ModelVersion",
     "OrderBy",
     "Project",
     "Trial",

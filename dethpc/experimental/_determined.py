@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Union
 
-from dethpc.client import address, experiments, trials, workspaces
+from dethpc.client import address, experiments, models, trials, workspaces
 from dethpc.client.login import login
 from dethpc.client.session import Session
 from dethpc.errors import ContextError, MasterUnreachable, Unauthorized
@@ -17,6 +17,7 @@ from dethpc.experimental._order import OrderBy
 from dethpc.experimental.checkpoint import Checkpoint
 from dethpc.experimental.experiment import Experiment, ExperimentSortBy, ExperimentState
 from dethpc.experimental.metrics import TrialMetrics, iter_metrics
+from dethpc.experimental.model import Model, ModelSortBy
 from dethpc.experimental.trial import Trial
 from dethpc.experimental.user import User
 from dethpc.experimental.workspace import Workspace
@@ -152,6 +153,59 @@ class Determined:
 
     def stream_trials_validation_metrics(self, trial_ids: List[int]) -> Iterator[TrialMetrics]:
         return self.iter_trials_metrics(trial_ids, "validation")
+
+    # --- models ---------------------------------------------------------------------------------------------------------
+
+    def create_model(
+        self,
+        name: str,
+        description: Optional[str] = "",
+        metadata: Optional[Dict[str, Any]] = None,
+        labels: Optional[List[str]] = None,
+        workspace_name: Optional[str] = None,
+    ) -> Model:
+        """Raises Refused, NotFound."""
+        fields = {"description": description, "metadata": metadata or {}, "labels": labels or []}
+        if workspace_name is not None:
+            fields["workspaceName"] = workspace_name
+        return Model._from_wire(self._session, models.create(self._session, name, **fields))
+
+    def get_model(self, identifier: Union[str, int]) -> Model:
+        """By its name or its id. Raises NotFound."""
+        return Model._from_wire(self._session, models.model(self._session, identifier))
+
+    def get_model_by_id(self, model_id: int) -> Model:
+        """An older name of ``get_model``. Raises NotFound."""
+        return self.get_model(model_id)
+
+    def list_models(
+        self,
+        sort_by: ModelSortBy = ModelSortBy.NAME,
+        order_by: OrderBy = OrderBy.ASCENDING,
+        name: Optional[str] = None,
+        description: Optional[str] = None,
+        model_id: Optional[int] = None,
+        workspace_names: Optional[List[str]] = None,
+        workspace_ids: Optional[List[int]] = None,
+    ) -> List[Model]:
+        """Models for which everything holds that is given."""
+        params = {
+            "sortBy": sort_by.value,
+            "orderBy": order_by.value,
+            "name": name,
+            "description": description,
+            "id": model_id,
+            "workspaceNames": workspace_names,
+            "workspaceIds": workspace_ids,
+        }
+        rows = models.models(self._session, **{key: value for key, value in params.items() if value})
+        return [Model._from_wire(self._session, wire) for wire in rows]
+
+    get_models = list_models  # an older name
+
+    def get_model_labels(self) -> List[str]:
+        """Labels in use on models, the most popular first."""
+        return models.labels(self._session)
 
     # --- workspaces -----------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from dethpc.experimental.checkpoint import (
 )
 from dethpc.experimental.experiment import Experiment, ExperimentOrderBy, ExperimentSortBy, ExperimentState
 from dethpc.experimental.metrics import TrainingMetrics, TrialMetrics, ValidationMetrics
+from dethpc.experimental.model import Model, ModelOrderBy, ModelSortBy, ModelVersion
 from dethpc.experimental.trial import Trial, TrialOrderBy, TrialSortBy, TrialState
 from dethpc.experimental.user import User
 from dethpc.experimental.workspace import Project, ResourcePool, Workspace
@@ -40,6 +41,10 @@ __all__ = [
     "ExperimentOrderBy",
     "ExperimentSortBy",
     "ExperimentState",
+    "Model",
+    "ModelOrderBy",
+    "ModelSortBy",
+    "ModelVersion",
     "OrderBy",
     "Project",
     "ResourcePool",
@@ -53,10 +58,15 @@ __all__ = [
     "ValidationMetrics",
     "Workspace",
     "create_experiment",
+    "create_model",
     "create_workspace",
     "delete_workspace",
     "get_checkpoint",
     "get_experiment",
+    "get_model",
+    "get_model_by_id",
+    "get_model_labels",
+    "get_models",
     "get_session_username",
     "get_trial",
     "get_user_by_id",
@@ -64,6 +74,7 @@ __all__ = [
     "get_workspace",
     "iter_trials_metrics",
     "list_experiments",
+    "list_models",
     "list_users",
     "list_workspaces",
     "login",
@@ -164,6 +175,49 @@ def stream_trials_training_metrics(trial_ids: List[int]) -> Iterator[TrialMetric
 
 def stream_trials_validation_metrics(trial_ids: List[int]) -> Iterator[TrialMetrics]:
     return iter_trials_metrics(trial_ids, "validation")
+
+
+def create_model(name: str, description: Optional[str] = "", metadata: Optional[Dict[str, Any]] = None) -> Model:
+    """Raises Refused."""
+    return _the().create_model(name, description, metadata)
+
+
+def get_model(identifier: Union[str, int]) -> Model:
+    """By its name or its id. Raises NotFound."""
+    return _the().get_model(identifier)
+
+
+def get_model_by_id(model_id: int) -> Model:
+    """An older name of ``get_model``. Raises NotFound."""
+    return _the().get_model(model_id)
+
+
+def get_models(
+    sort_by: ModelSortBy = ModelSortBy.NAME,
+    order_by: OrderBy = OrderBy.ASCENDING,
+    name: str = "",
+    description: str = "",
+) -> List[Model]:
+    """An older name of ``list_models``."""
+    return _the().list_models(sort_by, order_by, name, description)
+
+
+def list_models(
+    sort_by: ModelSortBy = ModelSortBy.NAME,
+    order_by: OrderBy = OrderBy.ASCENDING,
+    name: Optional[str] = None,
+    description: Optional[str] = None,
+    model_id: Optional[int] = None,
+    workspace_names: Optional[List[str]] = None,
+    workspace_ids: Optional[List[int]] = None,
+) -> List[Model]:
+    """Models for which everything holds that is given."""
+    return _the().list_models(sort_by, order_by, name, description, model_id, workspace_names, workspace_ids)
+
+
+def get_model_labels() -> List[str]:
+    """Labels in use on models, the most popular first."""
+    return _the().get_model_labels()
 
 
 def get_workspace(name: str) -> Workspace:

@@ -21,7 +21,6 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
 _MADE = "the Core API makes it, nobody else: ours writes a journal where theirs calls the master"
-_MODELS = "the model registry comes later"
 _USERS = "a master serves its owner alone; several users come later"
 _LAUNCHER = "inside of a launcher: its interface is its command line"
 _TRIALS = "inside of Determined's trial controllers"
@@ -84,11 +83,6 @@ ACCEPTED = {
     "determined.experimental.*User.change_display_name": _USERS,
     "determined.experimental.*User.link_with_agent": _USERS,
     "determined.experimental.*User.rename": _USERS,
-    "determined.experimental.*create_model": _MODELS,
-    "determined.experimental.*get_model*": _MODELS,
-    "determined.experimental.*list_models": _MODELS,
-    "determined.experimental.*Model": _MODELS,
-    "determined.experimental.*Model[OSV]*": _MODELS,
     "determined.experimental.*delete_tensorboard_files": "comes with `det tensorboard`",
     "determined.experimental.*TrainingMetrics.__init__": "the SDK makes it, nobody else",
     "determined.experimental.*ValidationMetrics.__init__": "the SDK makes it, nobody else",

@@ -105,8 +105,8 @@ def _without_sums(connection: Connection) -> None:
 
 def _without_kept(connection: Connection) -> None:
     """A database as the release before deleted checkpoints were counted apart left it."""
-    connection.execute(text("DROP TABLE templates"))
     connection.execute(text("DROP INDEX ix_experiments_project_id_state_created_at"))
+    connection.execute(text("DROP TABLE model_versions"))
     connection.execute(text("ALTER TABLE runs DROP COLUMN scheduler"))
     connection.execute(text("ALTER TABLE checkpoints_of_experiments DROP COLUMN kept"))
     for names in ("latest_validation", "steps_completed", "restarts", "started_at_ended_at", "ended_at"):

@@ -40,16 +40,21 @@ def project(records: Records, project_id: int) -> Project:
     raise NotFound(f"project {project_id} not found")
 
 
+def workspace_by_name(records: Records, name: str) -> Workspace:
+    """Raises NotFound, with the names that there are."""
+    by_name = {row.name: row for row in records.find(Workspace) if not row.deleted}
+    if name not in by_name:
+        raise NotFound(f"there is no workspace {name!r}{_others(name, by_name)}")
+    return by_name[name]
+
+
 def project_by_name(records: Records, workspace_name: str, name: str) -> Project:
     """Raises NotFound, with the names that there are."""
-    spaces = {row.name: row for row in records.find(Workspace) if not row.deleted}
-    if workspace_name not in spaces:
-        raise NotFound(f"there is no workspace {workspace_name!r}{_others(workspace_name, spaces)}")
-    projects = records.find(Project, workspace_id=spaces[workspace_name].id)
+    projects = records.find(Project, workspace_id=workspace_by_name(records, workspace_name).id)
     by_name = {row.name: row for row in projects if not row.deleted}
     if name not in by_name:
-        others = _others(name, by_name)
-        raise NotFound(f"there is no project {name!r} in workspace {workspace_name!r}{others}")
+        hint = _others(name, by_name) or f"; det project create {workspace_name!r} {name!r} makes it"
+        raise NotFound(f"there is no project {name!r} in workspace {workspace_name!r}{hint}")
     return by_name[name]
 
 

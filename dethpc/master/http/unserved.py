@@ -15,7 +15,7 @@ _OURS = "jobs of dethpc do not start, meet or end by this request, but by their 
 
 _PARTS: dict[str, str] = {
     # a regular expression of the beginning of paths, up to a "/"; the first that fits counts
-    r"/api/v1/models?": "the model registry is not supported yet; a checkpoint has metadata of its own",
+    r"/api/v1/models/[^/]+/versions/[^/]+/metrics": "which trials used a checkpoint is not kept yet",
     r"/api/v1/(commands|shells|notebooks|tensorboards|generic-tasks)": _TASKS,
     r"/api/v1/tasks/[^/]+/(kill|pause|unpause|config|context_directory)": _TASKS,
     r"/proxy": _TASKS,

@@ -15,7 +15,17 @@ import dethpc
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Experiment, NodeHealth, Row, Run, Trial
-from dethpc.domain.records import ModelVersion, Project, Template, Token, TokenKind, User, Workspace, WorkspacePin
+from dethpc.domain.records import (
+    Model,
+    ModelVersion,
+    Project,
+    Template,
+    Token,
+    TokenKind,
+    User,
+    Workspace,
+    WorkspacePin,
+)
 from dethpc.domain.states import TaskKind
 from dethpc.engine import ClusterState, events, step
 from dethpc.master.durable.change_log import ChangeLog
@@ -137,10 +147,13 @@ def make(folder: Path) -> None:
         )
         for kind in TokenKind:
             records.add(Token, user_id=ada.id, kind=kind, sha256=f"digest of {kind.value}", created_at=master.now())
-        records.put(ModelVersion("digits", 1, "c-1", master.now()))
-        records.put(Workspace(2, "Vision", 1, master.now()))
-        records.put(WorkspacePin(1, 2, master.now()))
-        records.put(Project(2, 2, "Digits", "DIG", 1, master.now()))
+        records.put(Workspace(2, "Vision", ada.id, master.now(), checkpoint_storage={"type": "shared_fs"}))
+        records.put(WorkspacePin(ada.id, 2, master.now()))
+        records.put(Project(2, 2, "Digits", "DIG", ada.id, master.now(), notes=[{"name": "a", "contents": "b"}]))
+        records.put(
+            Model(1, "digits", ada.id, master.now(), master.now(), labels=["x"], metadata={"k": [1.5]}, versions=1)
+        )
+        records.put(ModelVersion("digits", 1, "c-1", master.now(), labels=["best"]))
         records.put(Template("usual", {"max_restarts": 1}, 2))
     connection = sqlite3.connect(database)
     (folder / "database.sql").write_text("\n".join(connection.iterdump()) + "\n")

@@ -47,7 +47,7 @@ def test_its_database_is_opened_and_folded(release: Path) -> None:
     assert "imported" in experiments and "outside" in experiments and "n1" in state.nodes
 
 
-LATER = {"0.1.0": {records.Workspace, records.WorkspacePin, records.Project, records.Template}}
+LATER = {"0.1.0": {records.Workspace, records.WorkspacePin, records.Project, records.Template, records.Model}}
 """Kinds of records that a release had not yet."""
 
 

@@ -166,6 +166,20 @@ OWNER = """
     GET /api/v1/master/take-over
     POST /api/v1/master/take-over
     GET /api/v1/me
+    GET /api/v1/model/labels
+    GET /api/v1/models
+    POST /api/v1/models
+    DELETE /api/v1/models/{model_name}
+    GET /api/v1/models/{model_name}
+    PATCH /api/v1/models/{model_name}
+    POST /api/v1/models/{model_name}/archive
+    POST /api/v1/models/{model_name}/move
+    POST /api/v1/models/{model_name}/unarchive
+    GET /api/v1/models/{model_name}/versions
+    POST /api/v1/models/{model_name}/versions
+    DELETE /api/v1/models/{model_name}/versions/{number}
+    GET /api/v1/models/{model_name}/versions/{number}
+    PATCH /api/v1/models/{model_name}/versions/{number}
     POST /api/v1/preview-hp-search
     GET /api/v1/projects/key/{key}
     DELETE /api/v1/projects/{project_id}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dethpc.client import experiments, workspaces
+from dethpc.client import experiments, models, workspaces
 from dethpc.errors import NotFound, Refused
 from dethpc.master.durable.recreate import recreate
 from dethpc.state import open_store
@@ -127,10 +127,14 @@ def test_only_what_is_empty_is_deleted_and_its_id_is_given_to_no_other(served: S
     served.put([experiment(1, owner=served.owner, project_id=digits["id"])])
     with pytest.raises(Refused, match="is not empty: it has 1 experiment;"):
         workspaces.delete_project(served.session, digits["id"])
-    with pytest.raises(Refused, match=r"is not empty: it has 1 project \(Digits\)"):
+    with pytest.raises(Refused, match=r"is not empty: it has projects \(Digits\)"):
         workspaces.delete_workspace(served.session, vision["id"])
     workspaces.move_experiment(served.session, 1, 1)
     workspaces.delete_project(served.session, digits["id"])
+    models.create(served.session, "reader", workspaceId=vision["id"])
+    with pytest.raises(Refused, match=r"is not empty: it has models \(reader\)"):
+        workspaces.delete_workspace(served.session, vision["id"])
+    models.change(served.session, "reader", workspaceId=1)
     workspaces.delete_workspace(served.session, vision["id"])
     for gone in (f"projects/{digits['id']}", f"workspaces/{vision['id']}"):
         with pytest.raises(NotFound):

@@ -17,6 +17,7 @@ from dethpc.master.http.nouns import (
     jobs,
     masters,
     metrics,
+    models,
     projects,
     runs,
     searches,
@@ -59,5 +60,6 @@ ROUTERS = (
     jobs.waiting_routes,
     workspaces.router,
     projects.router,
+    models.router,
 )
 """Of two routes that a path fits, the first one counts."""

@@ -301,16 +301,19 @@ def change_workspace(
 
 @router.delete("/workspaces/{workspace_id}")
 def delete_workspace(workspace_id: int, records: TheRecords, who: Owner) -> Deleted:
-    """One that has no projects."""
+    """One that holds nothing."""
     with records.exclusive():
         row = mutable(filing.workspace(records, workspace_id), "workspace")
-        if within := [one.name for one in live(records, stored.Project) if one.workspace_id == row.id]:
-            first = ", ".join(sorted(within)[:5])
-            count = f"{len(within)} project{'s' * (len(within) > 1)}"
-            raise Refused(f"workspace {row.name!r} is not empty: it has {count} ({first}); delete or move them first")
-        if within := [one.name for one in records.find(stored.Template, workspace_id=row.id)]:
-            names = ", ".join(within[:5])
-            raise Refused(f"workspace {row.name!r} is not empty: it has templates ({names}); remove them first")
+        kinds = {
+            "projects": live(records, stored.Project),
+            "models": live(records, stored.Model),
+            "templates": records.find(stored.Template),
+        }
+        for kind, rows in kinds.items():
+            if names := sorted(one.name for one in rows if one.workspace_id == row.id):
+                shown = ", ".join(names[:5])
+                what = f"it has {kind} ({shown}); delete or move them first"
+                raise Refused(f"workspace {row.name!r} is not empty: {what}")
         records.put(replace(row, deleted=True))
         for pin in records.find(WorkspacePin, workspace_id=row.id):
             records.drop(pin)
