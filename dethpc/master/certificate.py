@@ -6,11 +6,9 @@ browsers check names and dates: hence the list of names and the long validity.
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import logging
 import os
-import secrets
 import stat
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
@@ -19,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from dethpc.config.site import Master
 from dethpc.errors import Refused
+from dethpc.rundir.files import replacement
 from dethpc.rundir.home import Home
 
 if TYPE_CHECKING:  # loaded only where a certificate is made or looked at: 50 ms, which a master on loopback spares
@@ -175,14 +174,5 @@ def _names_in(certificate: x509.Certificate) -> list[str]:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """In one step, mode 0600."""
-    staged = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    try:
-        with open(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(staged, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(staged)
+    with replacement(path) as file:
+        file.write(content)

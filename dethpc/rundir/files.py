@@ -9,7 +9,7 @@ import itertools
 import json
 import os
 import stat
-from typing import TYPE_CHECKING, Any, BinaryIO, Iterator, Optional, Union
+from typing import TYPE_CHECKING, Any, BinaryIO, Callable, Iterator, Optional, Union
 
 from dethpc.errors import RunDirError
 
@@ -35,14 +35,26 @@ def write_json(path: Path, obj: dict[str, Any], *, durable: bool = True) -> None
 
     Raises: OSError (disk full, I/O error); then ``path`` is what it was before.
     """
-    staged = _stage(path, obj, durable=durable)
+    with replacement(path, durable=durable) as file:
+        file.write(_line(obj))
+
+
+@contextlib.contextmanager
+def replacement(path: Path, *, durable: bool = True, check: Callable[[], None] = lambda: None) -> Iterator[BinaryIO]:
+    """A new file (mode 0600), which takes the place of ``path`` in one step after the block, unless the block or ``check`` raises.
+
+    Then it is on disk, and so is its name, unless it need not be ``durable``. Raises: OSError; ``path`` is what it was before.
+    """
+    with _staged(path, durable=durable) as (staged, file):
+        yield file
     try:
+        check()
         os.replace(staged, path)
-    except OSError:
+    except Exception:
         _unlink(staged)
         raise
     if durable:
-        _sync_directory(path)
+        sync_name(path)
 
 
 def left_by_writers(path: Path) -> list[str]:
@@ -57,7 +69,8 @@ def create_once(path: Path, obj: dict[str, Any]) -> bool:
 
     Raises: OSError.
     """
-    staged = _stage(path, obj)
+    with _staged(path) as (staged, file):
+        file.write(_line(obj))
     try:
         try:
             os.link(staged, path)
@@ -71,7 +84,7 @@ def create_once(path: Path, obj: dict[str, Any]) -> bool:
             return _create_without_link(path, obj)
     finally:
         _unlink(staged)
-    _sync_directory(path)
+    sync_name(path)
     return True
 
 
@@ -257,20 +270,27 @@ def _read(path: Path, most: int) -> bytes:
     raise AssertionError("unreachable")
 
 
-def _stage(path: Path, obj: dict[str, Any], *, durable: bool = True) -> str:
-    data = json.dumps(obj).encode() + b"\n"
+def _line(obj: dict[str, Any]) -> bytes:
+    return json.dumps(obj).encode() + b"\n"
+
+
+@contextlib.contextmanager
+def _staged(path: Path, *, durable: bool = True) -> Iterator[tuple[str, BinaryIO]]:
+    """A file to write under a name of its own in the same folder; whole under that name after the block.
+
+    Only what is raised removes it: a writer that is killed leaves it (``left_by_writers``).
+    """
     staged = f"{os.fspath(path)}.{os.uname().nodename}.{os.getpid()}.{next(_counter)}.tmp"
-    fd = descriptor(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    fd = descriptor(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
         with open(fd, "wb") as file:
-            file.write(data)
+            yield staged, file
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-    except OSError:
+    except Exception:
         _unlink(staged)
         raise
-    return staged
 
 
 def _create_without_link(path: Path, obj: dict[str, Any]) -> bool:
@@ -280,13 +300,14 @@ def _create_without_link(path: Path, obj: dict[str, Any]) -> bool:
     except FileExistsError:
         return False
     with open(fd, "wb") as file:
-        file.write(json.dumps(obj).encode() + b"\n")
+        file.write(_line(obj))
         file.flush()
         os.fsync(file.fileno())
     return True
 
 
-def _sync_directory(path: Path) -> None:
+def sync_name(path: Path) -> None:
+    """Write the directory that ``path`` is in to disk, after a rename: its content alone does not bring the name there."""
     with contextlib.suppress(OSError):  # some network file systems refuse it; the rename itself has happened
         fd = os.open(os.path.dirname(os.fspath(path)) or ".", os.O_RDONLY)
         try:

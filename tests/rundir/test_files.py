@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from dethpc.errors import RunDirError
+from dethpc.errors import Refused, RunDirError
 from dethpc.rundir import files
 from dethpc.rundir.claim import claim, claimed_by
-from dethpc.rundir.files import create_once, read_json, sealed, write_json
+from dethpc.rundir.files import create_once, left_by_writers, read_json, replacement, sealed, write_json
 from dethpc.rundir.journal import JournalWriter
 from dethpc.rundir.layout import RunDir
 from dethpc.rundir.spec import Spec
@@ -85,6 +85,49 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         write_json(tmp_path / "a", {"x": 1})
     assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_replacement_is_whole_and_on_disk_with_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+    fsync, synced = os.fsync, []
+
+    def note(fd: int) -> None:
+        synced.append((os.readlink(f"/proc/self/fd/{fd}"), (tmp_path / "a").read_bytes()))
+        fsync(fd)
+
+    monkeypatch.setattr("os.fsync", note)
+    with replacement(tmp_path / "a") as file:
+        file.write(b"new")
+        assert (tmp_path / "a").read_bytes() == b"old"
+    (staged, before), (folder, after) = synced
+    assert (staged.startswith(f"{tmp_path}/a."), before) == (True, b"old")
+    assert (folder, after) == (str(tmp_path), b"new")
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("fails", ["block", "check"])
+def test_a_replacement_that_fails_leaves_the_old_file_alone(tmp_path: Path, fails: str) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+
+    def fail() -> None:
+        assert [os.path.getsize(path) for path in left_by_writers(tmp_path / "a")] == [3], (
+            "all of it is written before the check"
+        )
+        raise Refused("another master took over")
+
+    with pytest.raises((Refused, ZeroDivisionError)), replacement(tmp_path / "a", check=fail) as file:
+        file.write(b"new")
+        if fails == "block":
+            raise ZeroDivisionError
+    assert os.listdir(tmp_path) == ["a"] and (tmp_path / "a").read_bytes() == b"old"
+
+
+def test_a_link_in_the_place_of_a_file_is_replaced_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_bytes(b"old")
+    (tmp_path / "a").symlink_to("victim")
+    with replacement(tmp_path / "a") as file:
+        file.write(b"new")
+    assert ((tmp_path / "a").is_symlink(), (tmp_path / "victim").read_bytes()) == (False, b"old")
 
 
 def try_claim(path: str, job: int, barrier, results) -> None:

@@ -12,7 +12,6 @@ import logging
 import os
 import re
 import tarfile
-import threading
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
@@ -21,7 +20,7 @@ from typing import Protocol
 from dethpc.context import LIMIT
 from dethpc.domain.context_files import WORTH_ASKING, digest
 from dethpc.errors import ContextError, NotFound
-from dethpc.rundir.files import open_regular
+from dethpc.rundir.files import open_regular, replacement
 from dethpc.rundir.home import Home
 from dethpc.rundir.tree import stays
 
@@ -115,12 +114,8 @@ def keep(home: Home, targz: bytes) -> str:
         log.warning("the context directory %s is damaged (%s); it is written again", path, why)
     except FileNotFoundError:
         path.parent.mkdir(mode=0o700, exist_ok=True)
-    staged = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")  # ``sweep`` knows it by that
-    with open(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+    with replacement(path) as file:
         file.write(targz)
-        file.flush()
-        os.fsync(file.fileno())
-    staged.replace(path)
     return sha256
 
 

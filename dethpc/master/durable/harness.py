@@ -11,13 +11,13 @@ import importlib.util
 import logging
 import marshal
 import os
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import dethpc
+from dethpc.rundir.files import replacement
 
 log = logging.getLogger(__name__)
 
@@ -135,18 +135,11 @@ def _digest(magic: bytes, files: dict[str, bytes]) -> str:
 
 
 def _write(bundle: Path, files: dict[str, bytes]) -> None:
-    with tempfile.NamedTemporaryFile(dir=bundle.parent, prefix=".", suffix=".tmp", delete=False) as temporary:
-        try:
-            # Stored, not deflated: the bytes then depend on no zlib version, and importing costs no inflating.
-            with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
-                for name, data in _with_bytecode(files):
-                    entry = zipfile.ZipInfo(name, _TIMESTAMP)
-                    entry.external_attr = 0o644 << 16
-                    archive.writestr(entry, data)
-            temporary.flush()
-            os.fchmod(temporary.fileno(), 0o644)  # a container may read it as another user; the folders above guard it
-            os.fsync(temporary.fileno())
-            os.replace(temporary.name, bundle)
-        except BaseException:
-            os.unlink(temporary.name)
-            raise
+    with replacement(bundle) as file:
+        # Stored, not deflated: the bytes then depend on no zlib version, and importing costs no inflating.
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+            for name, data in _with_bytecode(files):
+                entry = zipfile.ZipInfo(name, _TIMESTAMP)
+                entry.external_attr = 0o644 << 16
+                archive.writestr(entry, data)
+        os.fchmod(file.fileno(), 0o644)  # a container may read it as another user; the folders above guard it

@@ -18,6 +18,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from zlib import crc32
 
 from dethpc.domain import facts, records
+from dethpc.rundir.files import left_by_writers, replacement
 
 _KEYS: dict[type, tuple[str, ...]] = {**facts.KEYS, **records.KEYS}
 _KINDS: dict[str, type] = {kind.__name__: kind for kind in _KEYS}
@@ -191,20 +192,14 @@ class RowFile:
             self._replace(b"".join(reversed(kept)), check_lease)
 
     def _replace(self, text: bytes, check_lease: Callable[[], None] = lambda: None) -> None:
-        for left in self.path.parent.glob(f".{glob.escape(self.path.name)}.*"):  # by a writer that was killed
-            left.unlink(missing_ok=True)
-        staged = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        try:
-            with open(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            check_lease()
-            staged.replace(self.path)
-            self._size = len(text)
-        except BaseException:
-            staged.unlink(missing_ok=True)
-            raise
+        before_0_2 = self.path.parent.glob(
+            f".{glob.escape(self.path.name)}.*"
+        )  # what 0.1.0 called what it had not finished
+        for staged in (*left_by_writers(self.path), *before_0_2):
+            Path(staged).unlink(missing_ok=True)
+        with replacement(self.path, check=check_lease) as file:
+            file.write(text)
+        self._size = len(text)
 
     def missing(self, rows: Sequence[Any]) -> list[Any]:
         """Those rows that are not what the file's last line of their key says. Raises: OSError."""

@@ -15,6 +15,7 @@ from dethpc.domain.environment import Environment
 from dethpc.domain.facts import Experiment
 from dethpc.errors import ContextError, Refused
 from dethpc.master.submitting import job_environment as of_runs
+from dethpc.rundir.files import replacement
 from dethpc.rundir.home import Home
 
 
@@ -41,16 +42,8 @@ def keep(home: Home, queue_id: str, environment: Environment) -> None:
         raise ContextError(str(error)) from None
     path = home.environment(queue_id)
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    staged = path.with_suffix(".tmp")
-    try:
-        with open(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        staged.replace(path)
-    except OSError:
-        staged.unlink(missing_ok=True)  # no experiment would ever remove it, and it may hold secrets
-        raise
+    with replacement(path) as file:
+        file.write(data)
 
 
 def kept(home: Home, queue_id: str) -> Environment | None:

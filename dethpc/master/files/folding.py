@@ -23,6 +23,7 @@ from dethpc.domain.facts import Run
 from dethpc.master.rounds import Rounds
 from dethpc.rundir import archives, folded
 from dethpc.rundir.archives import GOING, PART, Trial, late_of
+from dethpc.rundir.files import sync_name
 from dethpc.rundir.fold_writer import Found, Source, look, prove, sources, write
 from dethpc.rundir.home import Home
 from dethpc.rundir.tree import remove
@@ -229,7 +230,7 @@ class Folding:
                 return False  # somebody writes to it, or wants it again: later
             self._check()
             os.replace(part, target)
-            _sync(target.parent)
+            sync_name(target)
             self._home.archives.add(trial, last)
         if 0 < before < last:
             with contextlib.suppress(FileNotFoundError):
@@ -265,12 +266,3 @@ def _remove(path: Path) -> None:
         os.unlink(path)
         return
     remove(path)
-
-
-def _sync(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # some network file systems refuse it; the rename itself has happened
-        fd = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)

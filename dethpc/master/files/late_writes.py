@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from dethpc.rundir.archives import LATE, late_of
-from dethpc.rundir.files import descriptor, open_regular
+from dethpc.rundir.files import open_regular, replacement
 from dethpc.rundir.home import Home
 from dethpc.rundir.layout import RunDir
 
@@ -40,9 +40,5 @@ def _bring_back(folded: Path, path: Path) -> None:
         source = open_regular(folded)
     except FileNotFoundError:
         return
-    staged = path.with_name(f"{path.name}.tmp")
-    with source, open(descriptor(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
+    with source, replacement(path) as file:
         shutil.copyfileobj(source, file, 1 << 20)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(staged, path)
