@@ -254,16 +254,19 @@ def reached(url: str) -> Optional[Session]:
 
 
 def _met(url: str) -> Session:
-    """A session over the connection on which the server at ``url`` has just proved that it knows this home's token, with what it
+    """A session over the connection on which the server at ``url`` has just shown that it knows this home's token, with what it
     says of itself. Raises DethpcError, ValueError."""
     from dethpc.client import Session, token
-    from dethpc.client.proof import proved_token
+    from dethpc.client.proof import OwnerToken, proved_token
     from dethpc.client.transport import HttpTransport
 
     key = token(url)
     transport = HttpTransport(url, proved_token(key))
     session = Session(transport, key)
-    session.about = Session(transport, key, timeout=5.0, retries=0).get("/api/v1/master")
+    quick = Session(transport, key, timeout=5.0, retries=0)
+    session.about = quick.get("/api/v1/master")
+    if isinstance(key, OwnerToken):  # by the Unix socket nothing has shown yet that the master knows it
+        quick.get("/api/v1/me")
     return session
 
 

@@ -7,11 +7,12 @@ reads it again after each failure, because the master may have moved to another 
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from socket import gethostname
-from typing import Any, Mapping, Optional, Tuple
+from typing import Any, Mapping, Optional, Tuple, Union
 
-from dethpc.client.proof import OwnerToken
+from dethpc.client.proof import OwnerToken, boot_id
 from dethpc.rundir.files import read_object
 from dethpc.rundir.home import Home, home
 from dethpc.rundir.process import lives
@@ -101,6 +102,31 @@ def certificate(url: str, env: Optional[Mapping[str, str]] = None) -> Optional[s
     return _certificate_of(held) if _same(canonical(url), _url_of(held)) else None
 
 
+def socket_of(url: str, env: Optional[Mapping[str, str]] = None) -> Optional[str]:
+    """The Unix socket on which the server at ``url`` listens for its owner; None unless it is the home's own master, on this
+    machine."""
+    held, named = Home(home(env)).own_master(), canonical(url)
+    speaks_so = named.startswith("https:") == str(_url_of(held)).startswith("https:")
+    return local_socket(held) if speaks_so and _same(named, _url_of(held)) else None
+
+
+def local_socket(held: Mapping[str, Any]) -> Optional[str]:
+    """The master's Unix socket that ``held`` names, if the master is on this machine and nobody else can listen there."""
+    path = held.get("owner_socket")
+    if not isinstance(path, str) or held.get("host") != gethostname() or held.get("boot_id") != (boot_id() or None):
+        return None
+    return path if is_private(os.path.dirname(path)) else None
+
+
+def is_private(folder: Union[str, Path]) -> bool:
+    """Whether it is a folder of this user's that no other can enter."""
+    try:
+        status = os.lstat(folder)
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+
+
 def was_killed(url: str, env: Optional[Mapping[str, str]] = None) -> bool:
     """Whether the master at ``url`` is the home's own, ran on this host and ended without a word. One that is stopped takes its
     address back."""
@@ -121,8 +147,8 @@ class MasterFinder:
 
     def __init__(self, master_file: Optional[str], url: Optional[str] = None) -> None:
         self._file = Path(master_file) if master_file else None
-        #: The address and the certificate, which belong together.
-        self.seen: Tuple[Optional[str], Optional[str]] = (canonical(url) if url else None, None)
+        #: The address, the certificate and the Unix socket, which belong together.
+        self.seen: Tuple[Optional[str], Optional[str], Optional[str]] = (canonical(url) if url else None, None, None)
         self.refresh()
 
     @property
@@ -132,7 +158,7 @@ class MasterFinder:
     def refresh(self) -> Optional[str]:
         held = read_object(self._file) if self._file else {}
         if (url := _url_of(held)) is not None:
-            self.seen = (url, _certificate_of(held))
+            self.seen = (url, _certificate_of(held), local_socket(held))
         return self.url
 
 

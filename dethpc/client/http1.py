@@ -129,6 +129,18 @@ def _as_os_errors(sock: socket.socket) -> Iterator[None]:
         raise HttpError(f"this cannot be asked, or is no answer: {str(error)[:200] or type(error).__name__}") from None
 
 
+def connect_locally(path: str, host: str, port: int, timeout: float) -> Connection:
+    """To the Unix socket at ``path``. Raises OSError."""
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.settimeout(timeout)
+        sock.connect(path)
+    except BaseException:
+        sock.close()
+        raise
+    return Connection(sock, host, port)
+
+
 def connect(host: str, port: int, timeout: float) -> Connection:
     """Raises OSError."""
     try:

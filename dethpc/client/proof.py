@@ -81,7 +81,7 @@ def proof(key: str, nonce: str, address: Tuple[str, int], certificate: str = "")
 def whereabouts(address: Tuple[str, int], certificate: str = "") -> str:
     """What tells the server at the other end of a connection from all others; as ``proof`` has it."""
     host, port = address[0].replace("::ffff:", ""), address[1]
-    machine = _boot_id() if host == "::1" or host.startswith("127.") else ""
+    machine = boot_id() if host == "::1" or host.startswith("127.") else ""
     return f"certificate {certificate}" if certificate else f"{host}\n{port}\n{machine}"
 
 
@@ -152,7 +152,7 @@ def _shut(connection: Connection) -> None:
         )  # TLS's own would alter what another thread reads from
 
 
-def _boot_id() -> str:
+def boot_id() -> str:
     """What tells this machine from all others; "" where the kernel has no such thing."""
     try:
         with open(BOOT_ID) as file:

@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Callable, Iterator, Mapping, Optional, Protocol, Union
 
 from dethpc.client import http1
-from dethpc.client.address import MasterFinder, canonical, certificate
+from dethpc.client.address import MasterFinder, canonical, certificate, socket_of
 from dethpc.client.proof import OwnerToken, ProvedToken, in_time, is_proved
 from dethpc.errors import MasterUnreachable, NotTheMaster
 
@@ -79,7 +79,8 @@ class Transport(Protocol):
 class HttpTransport:
     """HTTP/1.1. Each thread keeps one connection open between its requests.
 
-    ``token``: with one, a connection is used only after its server has proved to be the master that the token is for. To a run,
+    On the master's machine its user's programs connect by its Unix socket, where nobody else can listen.
+    ``token``: with one, any other connection is used only after its server has proved to be the master that it is for. To a run,
     a master that does not is one that does not answer: the real one may come back at any time.
     Over TLS a MasterFinder's master, and the home's own, must show the certificate that ``master.json`` names; any other one that
     is verified by ``cert``, a file of certificates or "noverify" (default: ``DET_MASTER_CERT_FILE``, else the system's), for its
@@ -123,7 +124,7 @@ class HttpTransport:
             fields["Content-Length"] = str(len(body))
         pooled = self._take(url)
         try:
-            connection = pooled or self._connect(url, timeout)
+            connection = pooled or self._connect_locally(url, timeout) or self._connect(url, timeout)
             try:
                 connection.sock.settimeout(timeout)
                 connection.request(method, _prefix(url) + target, fields, pieces)
@@ -185,6 +186,24 @@ class HttpTransport:
         if self._finder:
             self._finder.refresh()
 
+    def _connect_locally(self, url: str, timeout: float) -> Optional[http1.Connection]:
+        """By the master's Unix socket, where only this user's master can listen; None where it has none on this machine, or nobody
+        answers there."""
+        from urllib.parse import urlsplit
+
+        if self._finder:
+            seen_url, _, path = self._finder.seen
+            path = path if seen_url == url else None
+        else:
+            path = socket_of(url)
+        if path is None:
+            return None
+        parts = urlsplit(url)
+        try:
+            return http1.connect_locally(path, str(parts.hostname), parts.port or 80, timeout)
+        except OSError:
+            return None
+
     def _connect(self, url: str, timeout: float) -> http1.Connection:
         from urllib.parse import urlsplit
 
@@ -210,7 +229,7 @@ class HttpTransport:
         except ImportError as error:
             raise OSError(f"this Python speaks no TLS: {error}") from None
         if self._finder:
-            seen_url, pin = self._finder.seen
+            seen_url, pin, _ = self._finder.seen
             if seen_url != url:
                 raise OSError("the master has moved meanwhile")
         else:

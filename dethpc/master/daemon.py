@@ -20,7 +20,7 @@ from dethpc.master.http.app import create_app
 from dethpc.master.http.server import Server
 from dethpc.master.http.service import services_of
 from dethpc.master.http.tls import tls_of
-from dethpc.master.http.unix_socket import UnixListener
+from dethpc.master.http.unix_socket import OwnerSocket, UnixListener
 from dethpc.master.idle import Idle
 from dethpc.master.installation import Installation
 from dethpc.master.listening import Listening, listen, reachable, url_of
@@ -90,7 +90,8 @@ class Daemon:
         self.ledger.start()
         own_storage.move(home, self.ledger, self.store)
         self.services.copies.go_on()
-        self._server = Server(create_app(self.services), tls)
+        owner = OwnerSocket(self.lease)
+        self._server = Server(create_app(self.services), tls, owner)
         hours = site.end_after_idle_hours
         idle = Idle(None if hours is None else hours * 3600, self._server, self.parts, self.stop)
         for service in self._background:
@@ -105,6 +106,7 @@ class Daemon:
             if not self._stopped.is_set():
                 self._server.run(sockets=[*listeners, *(listener.socket for listener in unix)])
         finally:
+            owner.remove()
             for listener in unix:
                 listener.remove()
             for service in [idle, *reversed(self._background), self.ledger]:

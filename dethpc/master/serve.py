@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dethpc.master import interpreter, listening
 from dethpc.master.daemon import Daemon
-from dethpc.master.http import server
+from dethpc.master.http import server, unix_socket
 from dethpc.master.installation import cluster_id, site_of
 from dethpc.master.log_format import LogFormat
 from dethpc.master.quiet import OncePerMinute
@@ -33,7 +33,7 @@ def serve(root: Path, host: str | None, port: int, site_file: Path | None = None
     logging.basicConfig(level=logging.INFO, handlers=[to_file])
     for name in ("alembic", "uvicorn"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    for name in ("asyncio", "uvicorn.error", server.__name__):
+    for name in ("asyncio", "uvicorn.error", server.__name__, unix_socket.__name__):
         logging.getLogger(name).addFilter(OncePerMinute())
     raise_limit()
     site = site_of(home, site_file)

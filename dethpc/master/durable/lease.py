@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from dethpc.client.address import local_socket
+from dethpc.client.proof import boot_id
 from dethpc.errors import LeaseHeld, Refused, RunDirError
 from dethpc.rundir import process
 from dethpc.rundir.files import read_json, write_json
@@ -52,6 +54,7 @@ class Lease:
         self._munge: str | None = None
         self._serves: Mapping[str, str] | None = None
         self.socket: str | None = None  # a Unix socket on which the master listens besides
+        self.owner_socket: str | None = None  # that of the owner's programs on this machine, or of the master before
 
     def take(self) -> None:
         """Raises LeaseHeld while another master is alive, Refused when the file cannot be written."""
@@ -66,6 +69,7 @@ class Lease:
                 )
             self.generation = int((held or {}).get("generation", 0)) + 1
             self.port = int((held or {}).get("port", 0))
+            self.owner_socket = local_socket(held) if held and ours else None  # a copied home names that of another
             try:
                 self._write("")
             except IsADirectoryError:
@@ -181,6 +185,8 @@ class Lease:
             self._content["munge"] = self._munge
         if self.socket is not None:
             self._content["socket"] = self.socket
+        if self.owner_socket is not None:
+            self._content.update(owner_socket=self.owner_socket, boot_id=boot_id())
         if self._serves is not None:
             self._content["scheduler"] = dict(self._serves)
         write_json(self._path, self._content)

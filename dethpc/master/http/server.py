@@ -18,6 +18,7 @@ from dethpc.master.http.connection import Connection
 from dethpc.master.http.door import Arrival, Door
 from dethpc.master.http.peer import Peers
 from dethpc.master.http.tls import Tls
+from dethpc.master.http.unix_socket import OwnerSocket
 from dethpc.master.pulse import Pulse
 
 log = logging.getLogger(__name__)
@@ -39,12 +40,18 @@ sslproto.SSLProtocol.max_size = 16 << 10  # type: ignore[attr-defined]
 class Server(uvicorn.Server):
     """Accepts what the door lets in. Ends soon whoever is connected: long-polls are answered, and what goes on then is cut off."""
 
-    def __init__(self, app: FastAPI, tls: Tls | None = None) -> None:
+    def __init__(self, app: FastAPI, tls: Tls | None = None, owner: OwnerSocket | None = None) -> None:
         self._app, self.pulse = app, Pulse()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken = asyncio.Event()
         # Half of the files for connections; the database, logs and commands need some, too.
-        self.door = Door(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, self._let_in)
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self.door = Door(files // 2, lambda arrival: self._let_in(arrival, self.door))
+        # Limits of its own: whatever comes by TCP keeps no connection of the owner's waiting.
+        self._owner_door = Door(files // 8, lambda arrival: self._let_in(arrival, self._owner_door))
+        self._owner = owner
+        self._owner_listener: socket.socket | None = None
+        self._owner_accepts: asyncio.Task[None] | None = None
         self._peers = Peers()
         self._tasks: set[asyncio.Task[None]] = set()
         config = uvicorn.Config(
@@ -99,6 +106,8 @@ class Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         self.pulse.beat()
         self.door.sweep()
+        self._owner_door.sweep()
+        self._listen_to_owner()
         return await super().on_tick(counter)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -106,7 +115,7 @@ class Server(uvicorn.Server):
         for listener in sockets or []:
             listener.setblocking(False)
             listener.listen(_QUEUE)
-            self._go_on(self._accept(listener))
+            self._go_on(self._accept(listener, self.door))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for task in self._tasks:
@@ -117,6 +126,7 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
         cut.cancel()
         self.door.close()
+        self._owner_door.close()
         self._peers.close()
 
     def _cut_off(self) -> None:
@@ -125,7 +135,21 @@ class Server(uvicorn.Server):
             assert isinstance(connection, Connection)
             connection.cut()
 
-    async def _accept(self, listener: socket.socket) -> None:
+    def _listen_to_owner(self) -> None:
+        """On the owner's socket, which is made anew when it has gone."""
+        listener = self._owner.renew() if self._owner else None
+        if listener is None or listener is self._owner_listener:
+            return
+        if self._owner_accepts is not None:
+            self._owner_accepts.cancel()
+        listener.setblocking(False)
+        self._owner_listener, self._owner_accepts = listener, self._go_on(self._accept_owner(listener))
+
+    async def _accept_owner(self, listener: socket.socket) -> None:
+        with listener:
+            await self._accept(listener, self._owner_door)
+
+    async def _accept(self, listener: socket.socket, door: Door) -> None:
         loop, count = asyncio.get_running_loop(), 0
         while True:
             try:
@@ -134,34 +158,35 @@ class Server(uvicorn.Server):
                 log.warning("a connection cannot be accepted: %s", error.strerror)
                 await asyncio.sleep(1.0 if error.errno in _NO_MORE else 0.0)
                 continue
-            self.door.arrive(Arrival(self._peers.name(sock), sock))
+            door.arrive(Arrival(self._peers.name(sock), sock))
             count += 1
             if count % _AT_ONCE == 0:
                 await asyncio.sleep(0)
 
-    def _let_in(self, arrival: Arrival) -> Connection:
+    def _let_in(self, arrival: Arrival, door: Door) -> Connection:
         connection = Connection(
-            self.door,
+            door,
             arrival,
             config=self.config,
             server_state=self.server_state,
             app_state=self.lifespan.state,
             _loop=asyncio.get_running_loop(),
         )
-        self._go_on(self._carry(connection, arrival.sock))
+        self._go_on(self._carry(connection, arrival.sock, door))
         return connection
 
-    async def _carry(self, connection: Connection, sock: socket.socket) -> None:
+    async def _carry(self, connection: Connection, sock: socket.socket, door: Door) -> None:
         tls = None if sock.family == socket.AF_UNIX else self.config.ssl  # no network lies in between
         try:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, sock, ssl=tls)
         except OSError as error:  # of TLS, too: the other side is no client of ours, or has gone
             # It would hold what was read of the handshake, in a circle that Python finds much later.
             error.__traceback__ = None
-            self.door.leave(connection)
+            door.leave(connection)
             sock.close()
 
-    def _go_on(self, work: Coroutine[None, None, None]) -> None:
+    def _go_on(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
