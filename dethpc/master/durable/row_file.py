@@ -192,11 +192,10 @@ class RowFile:
             self._replace(b"".join(reversed(kept)), check_lease)
 
     def _replace(self, text: bytes, check_lease: Callable[[], None] = lambda: None) -> None:
-        before_0_2 = self.path.parent.glob(
-            f".{glob.escape(self.path.name)}.*"
-        )  # what 0.1.0 called what it had not finished
-        for staged in (*left_by_writers(self.path), *before_0_2):
-            Path(staged).unlink(missing_ok=True)
+        # The second pattern is that of 0.1.0.
+        before_0_2 = self.path.parent.glob(f".{glob.escape(self.path.name)}.*")
+        for staged in (*map(Path, left_by_writers(self.path)), *before_0_2):
+            staged.unlink(missing_ok=True)
         with replacement(self.path, check=check_lease) as file:
             file.write(text)
         self._size = len(text)
