@@ -101,31 +101,31 @@ class CheckpointOrigin:
 
 
 def list_checkpoints(
-    connection: Connection, wanted: CheckpointFilter, order: Order, page: Page
+    connection: Connection, criteria: CheckpointFilter, order: Order, page: Page
 ) -> tuple[list[Checkpoint], int, int]:
     """The page, the total, and where the page begins. Raises: Refused for an unknown sort key."""
     where: list[ColumnElement[bool]] = []
-    if wanted.experiment_id is not None:
-        where.append(_checkpoint.experiment_id == wanted.experiment_id)
-    if wanted.trial_id is not None:
-        where.append(_checkpoint.trial_id == wanted.trial_id)
-    if wanted.states:
-        where.append(type_coerce(_checkpoint.state, String).in_(sorted(wanted.states)))
-        if wanted.metric is not None:  # the best of those that will be there
+    if criteria.experiment_id is not None:
+        where.append(_checkpoint.experiment_id == criteria.experiment_id)
+    if criteria.trial_id is not None:
+        where.append(_checkpoint.trial_id == criteria.trial_id)
+    if criteria.states:
+        where.append(type_coerce(_checkpoint.state, String).in_(sorted(criteria.states)))
+        if criteria.metric is not None:  # the best of those that will be there
             where.append(_checkpoint.removing != EVERYTHING)
-    if wanted.experiment_id is None and wanted.trial_id is None:
+    if criteria.experiment_id is None and criteria.trial_id is None:
         where.append(_checkpoint.experiment_id.not_in(_deleted))
-    total = _total(connection, wanted, where)
+    total = _total(connection, criteria, where)
     begin = page.begin(total)
-    if wanted.metric is None:
+    if criteria.metric is None:
         key = sort_key(CHECKPOINT_KEYS, order, "searcher_metric")
         return cut(connection, Checkpoint, where, key, _checkpoint.uuid, order, begin, page), total, begin
-    values = {uuid: value for uuid, value in measured(connection, where, wanted.metric).items() if value == value}
+    values = {uuid: value for uuid, value in measured(connection, where, criteria.metric).items() if value == value}
     end = total if page.limit is None else min(total, begin + page.limit)
     uuids = list(values) if end <= len(values) else _newest(connection, where)  # who has no value comes last
     chosen = by_value(uuids, values, order, Page(begin, page.limit))
-    found = {item.uuid: item for item in having(connection, Checkpoint, _checkpoint.uuid, chosen)}
-    return [found[uuid] for uuid in chosen], total, begin
+    by_uuid = {item.uuid: item for item in having(connection, Checkpoint, _checkpoint.uuid, chosen)}
+    return [by_uuid[uuid] for uuid in chosen], total, begin
 
 
 def _newest(connection: Connection, where: Sequence[ColumnElement[bool]]) -> list[str]:
@@ -169,8 +169,8 @@ def checkpoint_seconds(connection: Connection, experiment_id: int, most: int = 1
 def checkpoint_origins(connection: Connection, checkpoints: Sequence[Checkpoint]) -> dict[str, CheckpointOrigin]:
     """Where each checkpoint of a page comes from."""
     experiments = {item.experiment_id for item in checkpoints}
-    found = execute_in_chunks(connection, _CONFIGS, sorted(experiments))
-    configs: dict[int, tuple[dict[str, Any], str]] = {id: (config, metric) for id, config, metric in found}
+    origins = execute_in_chunks(connection, _CONFIGS, sorted(experiments))
+    configs: dict[int, tuple[dict[str, Any], str]] = {id: (config, metric) for id, config, metric in origins}
     hparams: dict[int, dict[str, Any]] = dict(
         execute_in_chunks(connection, _HPARAMS, sorted({item.trial_id for item in checkpoints}))
     )
@@ -196,8 +196,8 @@ _MEASURED = (
 
 def sizes_of_trials(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[int, int]]:
     """Number of checkpoints that are not deleted, and the bytes of all, by trial."""
-    found = execute_in_chunks(connection, _SIZES_OF_TRIALS, ids)
-    return {id: (int(count), int(size)) for id, count, size in found}
+    sums = execute_in_chunks(connection, _SIZES_OF_TRIALS, ids)
+    return {id: (int(count), int(size)) for id, count, size in sums}
 
 
 _there = _checkpoint.state != CheckpointState.DELETED
@@ -218,12 +218,12 @@ _SIZES_OF_EXPERIMENTS = select(_stored.experiment_id, _stored.kept, _stored.size
 )
 
 
-def _total(connection: Connection, wanted: CheckpointFilter, where: Sequence[ColumnElement[bool]]) -> int:
-    if wanted.states or wanted.trial_id is not None:
+def _total(connection: Connection, criteria: CheckpointFilter, where: Sequence[ColumnElement[bool]]) -> int:
+    if criteria.states or criteria.trial_id is not None:
         return total_of(connection, Checkpoint, where)
     query = select(func.coalesce(func.sum(_stored.count), 0))
-    if wanted.experiment_id is not None:
-        query = query.where(_stored.experiment_id == wanted.experiment_id)
+    if criteria.experiment_id is not None:
+        query = query.where(_stored.experiment_id == criteria.experiment_id)
     else:
         query = query.where(_stored.experiment_id.not_in(_deleted))
     return int(connection.scalar(query) or 0)

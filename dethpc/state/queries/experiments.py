@@ -43,17 +43,17 @@ _TRIAL_IDS = 1000  # more ids than that tell nobody anything in the answer about
 
 def experiment(connection: Connection, experiment_id: int) -> Experiment:
     """Raises: NotFound, also where it was deleted: its row stays, for decisions that were taken are kept."""
-    found = one(connection, Experiment, f"experiment {experiment_id}", id=experiment_id)
-    if found.state is State.DELETED:
+    row = one(connection, Experiment, f"experiment {experiment_id}", id=experiment_id)
+    if row.state is State.DELETED:
         raise NotFound(f"experiment {experiment_id} not found: it was deleted")
-    return found
+    return row
 
 
 def past(connection: Connection, experiment_id: int) -> Snapshot:
     """Everything of it that decisions read, all its trials' history included. Raises: NotFound."""
     kinds: tuple[type[Any], ...] = (Trial, Task, Run, Attempt, Checkpoint, SearchNote)
-    found = {kind: rows.read(connection, kind, rows.table(kind).c.experiment_id == experiment_id) for kind in kinds}
-    return Snapshot({Experiment: [experiment(connection, experiment_id)], **found}, 1, 1)
+    facts = {kind: rows.read(connection, kind, rows.table(kind).c.experiment_id == experiment_id) for kind in kinds}
+    return Snapshot({Experiment: [experiment(connection, experiment_id)], **facts}, 1, 1)
 
 
 def past_of_trials(connection: Connection, experiment_id: int) -> Iterator[Any]:
@@ -83,9 +83,9 @@ def experiment_of_external_id(connection: Connection, external_id: str) -> Exper
 
 def experiment_of_archive(connection: Connection, key: str) -> Experiment | None:
     """The last one that was taken in from the archive with this key, and that was not deleted."""
-    kept = [state for state in State if state.keeps_files]
-    wanted = (_experiment.imported_run.startswith(f"{key}.", autoescape=True), _experiment.state.in_(kept))
-    row = connection.execute(rows.query(Experiment, *wanted).order_by(_experiment.id.desc()).limit(1)).first()
+    keeping = [state for state in State if state.keeps_files]
+    where = (_experiment.imported_run.startswith(f"{key}.", autoescape=True), _experiment.state.in_(keeping))
+    row = connection.execute(rows.query(Experiment, *where).order_by(_experiment.id.desc()).limit(1)).first()
     return None if row is None else Experiment(*row)
 
 
@@ -104,8 +104,8 @@ def first_trial_id(connection: Connection, experiment_id: int) -> int:
 def experiments_that_configure(connection: Connection, field: str) -> dict[int, dict[str, Any]]:
     """Configurations, by id, in which a key of this name stands somewhere."""
     mentions = cast(_experiment.config, String).contains(json.dumps(field), autoescape=True)
-    found = connection.execute(select(_experiment.id, _experiment.config).where(mentions))
-    return {row.id: row.config for row in found}
+    matches = connection.execute(select(_experiment.id, _experiment.config).where(mentions))
+    return {row.id: row.config for row in matches}
 
 
 def all_experiments(connection: Connection) -> list[Experiment]:
@@ -187,17 +187,19 @@ EXPERIMENT_KEYS: Mapping[str, ColumnElement[Any]] = {
 
 
 def list_experiments(
-    connection: Connection, wanted: ExperimentFilter, order: Order, page: Page
+    connection: Connection, criteria: ExperimentFilter, order: Order, page: Page
 ) -> tuple[list[Experiment], int, int]:
     """The page, the total, and where the page begins. Raises: Refused for an unknown sort key."""
-    ids, total, begin = _ids(connection, wanted, order, page)
-    found = {item.id: item for item in having(connection, Experiment, _experiment.id, ids)}
-    return [found[id] for id in ids if id in found], total, begin
+    ids, total, begin = _ids(connection, criteria, order, page)
+    by_id = {item.id: item for item in having(connection, Experiment, _experiment.id, ids)}
+    return [by_id[id] for id in ids if id in by_id], total, begin
 
 
-def _ids(connection: Connection, wanted: ExperimentFilter, order: Order, page: Page) -> tuple[Sequence[int], int, int]:
+def _ids(
+    connection: Connection, criteria: ExperimentFilter, order: Order, page: Page
+) -> tuple[Sequence[int], int, int]:
     """As ``list_experiments``, their ids."""
-    where = _experiment_conditions(wanted)
+    where = _experiment_conditions(criteria)
     total = total_of(connection, Experiment, where)
     begin = page.begin(total)
     if order.key != "searcher_metric_val":
@@ -208,33 +210,33 @@ def _ids(connection: Connection, wanted: ExperimentFilter, order: Order, page: P
     return by_value(ids, values, order, page), total, begin
 
 
-def _experiment_conditions(wanted: ExperimentFilter) -> list[ColumnElement[bool]]:
+def _experiment_conditions(criteria: ExperimentFilter) -> list[ColumnElement[bool]]:
     where: list[ColumnElement[bool]] = [_experiment.state != State.DELETED]
-    if wanted.archived is not None:
-        where.append(_experiment.archived == wanted.archived)
-    if wanted.states:
-        where.append(in_states(_experiment.state, wanted.states, _running_of_experiment))
-    for label in wanted.labels:
+    if criteria.archived is not None:
+        where.append(_experiment.archived == criteria.archived)
+    if criteria.states:
+        where.append(in_states(_experiment.state, criteria.states, _running_of_experiment))
+    for label in criteria.labels:
         text = type_coerce(_experiment.labels, String)
         where.append(func.replace(text, json.dumps(label), "") != text)  # exact, where LIKE may ignore the case
-    if wanted.name:
-        where.append(func.lower(_experiment.name).contains(wanted.name.lower(), autoescape=True))
-    if wanted.description:
-        where.append(func.lower(_experiment.description).contains(wanted.description.lower(), autoescape=True))
-    if wanted.owners is not None:
-        where.append(_experiment.owner.in_(wanted.owners))
-    if wanted.ids is not None:
-        where.append(_experiment.id.in_(wanted.ids))
-    if wanted.not_ids:
-        where.append(_experiment.id.not_in(wanted.not_ids))
-    if wanted.at_least is not None:
-        where.append(_experiment.id >= wanted.at_least)
-    if wanted.at_most is not None:
-        where.append(_experiment.id <= wanted.at_most)
-    if wanted.project_id:
-        where.append(_experiment.project_id == wanted.project_id)
-    if wanted.parent_id is not None:
-        where.append(_experiment.parent_id == wanted.parent_id)
+    if criteria.name:
+        where.append(func.lower(_experiment.name).contains(criteria.name.lower(), autoescape=True))
+    if criteria.description:
+        where.append(func.lower(_experiment.description).contains(criteria.description.lower(), autoescape=True))
+    if criteria.owners is not None:
+        where.append(_experiment.owner.in_(criteria.owners))
+    if criteria.ids is not None:
+        where.append(_experiment.id.in_(criteria.ids))
+    if criteria.not_ids:
+        where.append(_experiment.id.not_in(criteria.not_ids))
+    if criteria.at_least is not None:
+        where.append(_experiment.id >= criteria.at_least)
+    if criteria.at_most is not None:
+        where.append(_experiment.id <= criteria.at_most)
+    if criteria.project_id:
+        where.append(_experiment.project_id == criteria.project_id)
+    if criteria.parent_id is not None:
+        where.append(_experiment.parent_id == criteria.parent_id)
     return where
 
 

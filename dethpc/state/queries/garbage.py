@@ -64,7 +64,7 @@ def ranked(connection: Connection, experiment: Experiment, states: Collection[Ch
     values = measured(connection, where, experiment.metric)
     # As text, and each distinct one read once: an experiment may have 100,000.
     whole = and_(_checkpoint.state == CheckpointState.COMPLETED, _checkpoint.removing == "")
-    found = connection.execute(
+    checkpoints = connection.execute(
         select(
             _checkpoint.uuid,
             _checkpoint.trial_id,
@@ -76,7 +76,7 @@ def ranked(connection: Connection, experiment: Experiment, states: Collection[Ch
     place = cache(json.loads)
     return [
         Ranked(uuid, trial_id, bool(whole), reported_at, place(storage), values.get(uuid))
-        for uuid, trial_id, reported_at, whole, storage in found
+        for uuid, trial_id, reported_at, whole, storage in checkpoints
     ]
 
 
@@ -87,22 +87,22 @@ def checkpoints_by_id(connection: Connection, uuids: Sequence[str]) -> list[Chec
 
 def with_origins(connection: Connection, uuids: Sequence[str]) -> list[tuple[Checkpoint, State]]:
     """Those that there are, each with the state of its experiment, which may be deleted."""
-    found = checkpoints_by_id(connection, uuids)
-    ids = {row.experiment_id for row in found}
+    checkpoints = checkpoints_by_id(connection, uuids)
+    ids = {row.experiment_id for row in checkpoints}
     query = select(_experiment.id, _experiment.state).where(_experiment.id.in_(ids))
     states = dict(connection.execute(query).all())
-    return [(row, states.get(row.experiment_id, State.DELETED)) for row in found]
+    return [(row, states.get(row.experiment_id, State.DELETED)) for row in checkpoints]
 
 
 def sources_of_unsaved(connection: Connection) -> set[str]:
     """Checkpoints at which trials began that ended with none of their own: to continue them takes these."""
     ended = [state for state in State if state is not State.COMPLETED and state.keeps_files]
-    kept = select(_experiment.id).where(_experiment.state.in_([state for state in State if state.keeps_files]))
+    with_files = select(_experiment.id).where(_experiment.state.in_([state for state in State if state.keeps_files]))
     query = select(_trial.source_checkpoint).where(
         _trial.state.in_(ended),
         _trial.source_checkpoint.is_not(None),
         _trial.latest_checkpoint.is_(None),
-        _trial.experiment_id.in_(kept),
+        _trial.experiment_id.in_(with_files),
     )
     return set(connection.scalars(query))
 
@@ -127,16 +127,16 @@ def spooled(connection: Connection, uuids: Sequence[str], pool: str | None = Non
     deleted; what is damaged stays as it is. Of one pool's experiments, or of all, the oldest first."""
     live = select(_run.task_id).where(_run.state != RunState.ENDED)
     busy = set(connection.scalars(select(_task.trial_id).where(_task.id.in_(live)))) if uuids else set()
-    found = [
+    checkpoints = [
         row
         for row in checkpoints_by_id(connection, uuids)
         if row.trial_id not in busy and not row.removing and row.state in _BROUGHT
     ]
-    if pool is not None and found:
-        ids = {row.experiment_id for row in found}
+    if pool is not None and checkpoints:
+        ids = {row.experiment_id for row in checkpoints}
         own = set(connection.scalars(select(_experiment.id).where(_experiment.id.in_(ids), _experiment.pool == pool)))
-        found = [row for row in found if row.experiment_id in own]
-    return sorted(found, key=attrgetter("reported_at", "uuid"))
+        checkpoints = [row for row in checkpoints if row.experiment_id in own]
+    return sorted(checkpoints, key=attrgetter("reported_at", "uuid"))
 
 
 def pools_of_spooled(connection: Connection, uuids: Sequence[str]) -> dict[str, Experiment]:
@@ -149,13 +149,13 @@ def failed_deletions(connection: Connection) -> dict[int, tuple[float, float]]:
     """Experiments whose last deletion a task could not finish, and nobody stopped: when they were first to be deleted, and when
     that task ended."""
     failed = select(_experiment.id).where(_experiment.state == State.DELETE_FAILED)
-    wanted = (_task.kind == TaskKind.CHECKPOINT_GC, _task.experiment_id.in_(failed))
-    found: dict[int, list[Task]] = {}
-    for task in connection.execute(rows.query(Task, *wanted).order_by(_task.created_at)):
-        found.setdefault(task.experiment_id, []).append(Task(*task))
+    removing = (_task.kind == TaskKind.CHECKPOINT_GC, _task.experiment_id.in_(failed))
+    by_experiment: dict[int, list[Task]] = {}
+    for task in connection.execute(rows.query(Task, *removing).order_by(_task.created_at)):
+        by_experiment.setdefault(task.experiment_id, []).append(Task(*task))
     return {
         experiment: (tasks[0].created_at, tasks[-1].ended_at or 0.0)
-        for experiment, tasks in found.items()
+        for experiment, tasks in by_experiment.items()
         if tasks[-1].state is State.ERROR
     }
 
@@ -163,5 +163,5 @@ def failed_deletions(connection: Connection) -> dict[int, tuple[float, float]]:
 def last_collection(connection: Connection) -> Task | None:
     """The newest task that was to remove files of checkpoints and belongs to no experiment."""
     query = rows.query(Task, _task.kind == TaskKind.CHECKPOINT_GC, _task.experiment_id.is_(None))
-    found = connection.execute(query.order_by(_task.created_at.desc()).limit(1)).first()
-    return None if found is None else Task(*found)
+    row = connection.execute(query.order_by(_task.created_at.desc()).limit(1)).first()
+    return None if row is None else Task(*row)

@@ -52,11 +52,11 @@ def goodput_of_trials(
     query = select(_spent.trial_id, *_SUMS).where(
         _spent.experiment_id == experiment_id, _spent.trial_id.between(ids[0], ids[-1])
     )
-    found = {id: Goodput(*sums) for id, *sums in connection.execute(query.group_by(_spent.trial_id))}
+    by_trial = {id: Goodput(*sums) for id, *sums in connection.execute(query.group_by(_spent.trial_id))}
     of_them = _task.trial_id.between(ids[0], ids[-1])
     for run, attempts in times(connection, _run.experiment_id == experiment_id, _LIVE, of_them):
-        found.setdefault(run.trial_id, Goodput()).add(of_run(run, attempts, now))
-    return dict(sorted(found.items())), total, begin
+        by_trial.setdefault(run.trial_id, Goodput()).add(of_run(run, attempts, now))
+    return dict(sorted(by_trial.items())), total, begin
 
 
 def goodput_of_trial(connection: Connection, trial_id: int, now: float) -> Goodput:
@@ -73,10 +73,10 @@ def goodput_of_pools(connection: Connection, since: float, now: float) -> dict[s
     # Which are elsewhere: asked which are not, a database goes through them and not through the runs of late.
     elsewhere = select(_experiment.id).where(~_ON_THE_CLUSTER)
     query = select(_spent.pool, *_SUMS).where(_spent.ended_at > since, _spent.experiment_id.not_in(elsewhere))
-    found = {pool: Goodput(*sums) for pool, *sums in connection.execute(query.group_by(_spent.pool))}
+    by_pool = {pool: Goodput(*sums) for pool, *sums in connection.execute(query.group_by(_spent.pool))}
     for run, attempts in times(connection, _run.experiment_id.in_(cluster), _LIVE):
-        found.setdefault(run.pool, Goodput()).add(of_run(run, attempts, now))
-    return dict(sorted(found.items()))
+        by_pool.setdefault(run.pool, Goodput()).add(of_run(run, attempts, now))
+    return dict(sorted(by_pool.items()))
 
 
 def _on_the_cluster(connection: Connection, experiment_id: int) -> bool:

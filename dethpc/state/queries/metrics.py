@@ -57,12 +57,12 @@ def metrics_of_attempts(connection: Connection, attempts: Sequence[Attempt]) -> 
     """All reports of a few attempts that counted, attempt by attempt; None where they are many: ask for each attempt alone."""
     order = {(attempt.run_id, attempt.number): at for at, attempt in enumerate(attempts)}
     where = _metric.run_id.in_({attempt.run_id for attempt in attempts})
-    found = [Metric(*row) for row in connection.execute(rows.query(Metric, where).limit(10 * _PAGE + 1))]
-    if len(found) > 10 * _PAGE:
+    metrics = [Metric(*row) for row in connection.execute(rows.query(Metric, where).limit(10 * _PAGE + 1))]
+    if len(metrics) > 10 * _PAGE:
         return None
     counted = [
         metric
-        for metric in found
+        for metric in metrics
         if (at := order.get((metric.run_id, metric.attempt))) is not None and metric.seq <= attempts[at].applied_seq
     ]
     return sorted(counted, key=lambda metric: (order[metric.run_id, metric.attempt], metric.seq))
@@ -103,8 +103,8 @@ def series(
     for start in range(0, len(ids), _TRIALS):
         query = ordered.where(_metric.trial_id.in_(ids[start : start + _TRIALS]), *where)
         for some in connection.execute(query.execution_options(yield_per=1000)).partitions():
-            *told, texts = zip(*some)
-            yield from map(Reported._make, zip(*told, decoded_all(texts)))
+            *values, texts = zip(*some)
+            yield from map(Reported._make, zip(*values, decoded_all(texts)))
 
 
 def workloads(

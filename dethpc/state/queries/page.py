@@ -78,8 +78,8 @@ def cut(
     """A sorted page; rows without a value come last either way. Only ids are sorted, and only the page's rows are read.
     ``larger_first``: what ascending means for the key."""
     ids = cut_ids(connection, where, key, id, order, begin, page, larger_first)
-    found = {getattr(item, id.key or ""): item for item in having(connection, fact, id, ids)}
-    return [found[one] for one in ids]
+    by_id = {getattr(item, id.key or ""): item for item in having(connection, fact, id, ids)}
+    return [by_id[one] for one in ids]
 
 
 def cut_ids(
@@ -104,10 +104,10 @@ def cut_ids(
 def by_value(ids: Sequence[Key], values: Mapping[Key, Any], order: Order, page: Page) -> Sequence[Key]:
     """A page of ids by value, those without one last."""
     begin = page.begin(len(ids))
-    known = ((values[id], id) for id in ids if id in values)
+    valued = ((values[id], id) for id in ids if id in values)
     end = len(ids) if page.limit is None else begin + page.limit
     cut_off = nlargest if order.descending else nsmallest
-    chosen = [id for _, id in cut_off(end, known)]
+    chosen = [id for _, id in cut_off(end, valued)]
     if len(chosen) < end:
         chosen += [id for id in ids if id not in values]
     return chosen[begin:end]
@@ -130,12 +130,12 @@ def _among(fact: type[Any], column: ColumnElement[Any]) -> Select[Any]:
     return rows.query(fact, column.in_(VALUES))
 
 
-def in_states(column: ColumnElement[Any], wanted: frozenset[str], running: ColumnElement[bool]) -> ColumnElement[bool]:
-    plain = [State(name) for name in wanted if name in State.__members__]
+def in_states(column: ColumnElement[Any], names: frozenset[str], running: ColumnElement[bool]) -> ColumnElement[bool]:
+    plain = [State(name) for name in names if name in State.__members__]
     conditions: list[ColumnElement[bool]] = [column.in_(plain)]
-    if State.ACTIVE.value not in wanted:
-        if wanted & {"RUNNING"}:
+    if State.ACTIVE.value not in names:
+        if names & {"RUNNING"}:
             conditions.append(and_(column == State.ACTIVE, running))
-        if wanted & {"QUEUED", "PULLING", "STARTING"}:
+        if names & {"QUEUED", "PULLING", "STARTING"}:
             conditions.append(and_(column == State.ACTIVE, ~running))
     return or_(*conditions)

@@ -44,8 +44,8 @@ _COLUMNS = ("queue_id", "kind", "name", "owner", "pool", "created_at", "priority
 
 def jobs(connection: Connection, pool: str | None = None) -> list[Job]:
     """Jobs that want slots, by pool and age; in which order they are served is the pool's matter."""
-    found = [*_experiments(connection, pool), *_tasks(connection, pool)]
-    return sorted(found, key=lambda job: (job.pool, job.created_at))
+    jobs = [*_experiments(connection, pool), *_tasks(connection, pool)]
+    return sorted(jobs, key=lambda job: (job.pool, job.created_at))
 
 
 def _experiments(connection: Connection, pool: str | None) -> list[Job]:
@@ -53,7 +53,7 @@ def _experiments(connection: Connection, pool: str | None) -> list[Job]:
     if pool is not None:
         in_queue.append(_experiment.pool == pool)
     columns = [_experiment[name] for name in ("id", *_COLUMNS, "slots_per_trial", "progress")]
-    found = {
+    jobs = {
         row[0]: Job(str(row[0]), *row[1:])
         for row in connection.execute(select(*columns).where(*in_queue).order_by(_experiment.id))
     }
@@ -64,9 +64,9 @@ def _experiments(connection: Connection, pool: str | None) -> list[Job]:
         .group_by(_trial.experiment_id)
     )
     for experiment_id, count in connection.execute(wanting):
-        found[experiment_id].slots_wanted = count * found[experiment_id].slots
-    _count_live(connection, found, _run.experiment_id, ids)
-    return list(found.values())
+        jobs[experiment_id].slots_wanted = count * jobs[experiment_id].slots
+    _count_live(connection, jobs, _run.experiment_id, ids)
+    return list(jobs.values())
 
 
 def _tasks(connection: Connection, pool: str | None) -> list[Job]:
@@ -76,11 +76,11 @@ def _tasks(connection: Connection, pool: str | None) -> list[Job]:
         in_queue.append(_task.pool == pool)
     columns = [_task[name] for name in ("id", *_COLUMNS, "slots")]
     query = select(*columns).where(*in_queue).order_by(_task.id)
-    found = {row[0]: Job(*row) for row in connection.execute(query)}
-    for job in found.values():
+    jobs = {row[0]: Job(*row) for row in connection.execute(query)}
+    for job in jobs.values():
         job.slots_wanted = job.slots
-    _count_live(connection, found, _run.task_id, select(_task.id).where(*in_queue))
-    return list(found.values())
+    _count_live(connection, jobs, _run.task_id, select(_task.id).where(*in_queue))
+    return list(jobs.values())
 
 
 def _count_live(connection: Connection, jobs: Mapping[Any, Job], of: ColumnElement[Any], ids: Select[Any]) -> None:

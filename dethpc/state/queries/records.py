@@ -16,10 +16,10 @@ R = TypeVar("R")
 
 def get(connection: Connection, kind: type[R], /, *key: Any) -> R:
     """Raises: NotFound."""
-    found = find(connection, kind, **dict(zip(KEYS[kind], key)))
-    if not found:
+    matches = find(connection, kind, **dict(zip(KEYS[kind], key)))
+    if not matches:
         raise NotFound(f"{kind.__name__.lower()} {' '.join(map(str, key))} not found")
-    return found[0]
+    return matches[0]
 
 
 def find(connection: Connection, kind: type[R], /, **fields: Any) -> list[R]:

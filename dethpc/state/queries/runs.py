@@ -32,17 +32,21 @@ def ids_of_runs(connection: Connection, experiment_id: int) -> list[str]:
     return list(connection.scalars(select(_run.id).where(_run.experiment_id == experiment_id).order_by(_run.id)))
 
 
-def was_taken(connection: Connection, wanted: Run) -> bool:
+def was_taken(connection: Connection, pending: Run) -> bool:
     """Whether the scheduler ever took a job of the same experiment, or task of its own, that asks for as much in the same pool."""
-    own = _run.task_id == wanted.task_id if wanted.experiment_id is None else _run.experiment_id == wanted.experiment_id
-    alike = (own, _run.pool == wanted.pool, _run.slots == wanted.slots)
+    own = (
+        _run.task_id == pending.task_id
+        if pending.experiment_id is None
+        else _run.experiment_id == pending.experiment_id
+    )
+    alike = (own, _run.pool == pending.pool, _run.slots == pending.slots)
     return bool(connection.scalar(select(exists().where(*alike, _run.scheduler_job_id.is_not(None)))))
 
 
 def has_open_jobs(connection: Connection) -> bool:
     """Whether a run that the scheduler took has not ended."""
-    wanted = (_run.state != RunState.ENDED, _run.scheduler_job_id.is_not(None))
-    return bool(connection.scalar(select(exists().where(*wanted))))
+    live = (_run.state != RunState.ENDED, _run.scheduler_job_id.is_not(None))
+    return bool(connection.scalar(select(exists().where(*live))))
 
 
 def ids_of_deletions(connection: Connection) -> set[str]:
@@ -62,9 +66,9 @@ _RUNS_OF_TRIAL = rows.query(Run, _run.task_id.in_(of_trial(bindparam("trial"))))
 def runs_of_job(connection: Connection, job_id: str) -> list[tuple[Run, Task]]:
     """The runs that the scheduler's job of this id executed, each with its task, in the order in which they were wanted. A job
     can execute several; a scheduler that lost its state gives ids again."""
-    wanted = (_run.scheduler_job_id == job_id, ~_OF_ANOTHER_SCHEDULER)
-    runs = connection.execute(rows.query(Run, *wanted).order_by(_run.created_at, _run.id))
-    tasks = rows.read(connection, Task, _task.id.in_(select(_run.task_id).where(*wanted)))
+    of_job = (_run.scheduler_job_id == job_id, ~_OF_ANOTHER_SCHEDULER)
+    runs = connection.execute(rows.query(Run, *of_job).order_by(_run.created_at, _run.id))
+    tasks = rows.read(connection, Task, _task.id.in_(select(_run.task_id).where(*of_job)))
     of = {task.id: task for task in tasks}
     return [(run, of[run.task_id]) for run in (Run(*row) for row in runs)]
 

@@ -21,12 +21,12 @@ _note = rows.table(SearchNote).c
 
 def search(connection: Connection, experiment_id: int) -> Snapshot:
     """What the experiment's search is folded from: also that of one that has ended. Raises: NotFound."""
-    found: dict[type, list[Any]] = {
+    facts: dict[type, list[Any]] = {
         Experiment: [experiment(connection, experiment_id)],
         Trial: rows.read(connection, Trial, _trial.experiment_id == experiment_id),
         SearchNote: search_notes(connection, experiment_id),
     }
-    return Snapshot(found, next_experiment_id=1, next_trial_id=1)
+    return Snapshot(facts, next_experiment_id=1, next_trial_id=1)
 
 
 def places(connection: Connection, experiment_id: int, page: Page) -> tuple[list[Trial], list[SearchNote], int, int]:
@@ -36,13 +36,13 @@ def places(connection: Connection, experiment_id: int, page: Page) -> tuple[list
     query = (
         rows.query(Trial, _trial.experiment_id == experiment_id).order_by(_trial.index).offset(begin).limit(page.limit)
     )
-    found = [Trial(*row) for row in connection.execute(query)]
+    trials = [Trial(*row) for row in connection.execute(query)]
     notes: list[SearchNote] = []
-    for indexes in chunks([trial.index for trial in found]):
+    for indexes in chunks([trial.index for trial in trials]):
         of_them = rows.query(SearchNote, _note.experiment_id == experiment_id, _note.trial_index.in_(indexes))
         notes += [SearchNote(*row) for row in connection.execute(of_them)]
     notes.sort(key=lambda note: note.seq)  # here: a database that is to sort them reads them all along their key
-    return found, notes, total, begin
+    return trials, notes, total, begin
 
 
 def ids_of_trials(connection: Connection, experiment_id: int, indexes: Iterable[int]) -> dict[int, int]:

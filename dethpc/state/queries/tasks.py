@@ -35,5 +35,5 @@ def live_runs(connection: Connection) -> list[tuple[Run, Task]]:
 def last_pull(connection: Connection, name: str) -> Task | None:
     """The newest task that was to pull an image and is called so."""
     query = rows.query(Task, _task.kind == TaskKind.IMAGE_PULL, _task.name == name)
-    found = connection.execute(query.order_by(_task.created_at.desc()).limit(1)).first()
-    return None if found is None else Task(*found)
+    row = connection.execute(query.order_by(_task.created_at.desc()).limit(1)).first()
+    return None if row is None else Task(*row)

@@ -45,10 +45,10 @@ _summary = rows.table(Summary).c
 
 def trial(connection: Connection, trial_id: int) -> Trial:
     """Raises: NotFound, also where its experiment was deleted."""
-    found = one(connection, Trial, f"trial {trial_id}", id=trial_id)
-    if of_deleted(connection, found.experiment_id):
-        raise NotFound(f"trial {trial_id} not found: its experiment {found.experiment_id} was deleted")
-    return found
+    row = one(connection, Trial, f"trial {trial_id}", id=trial_id)
+    if of_deleted(connection, row.experiment_id):
+        raise NotFound(f"trial {trial_id} not found: its experiment {row.experiment_id} was deleted")
+    return row
 
 
 def trial_of_external_id(connection: Connection, experiment_id: int, external_id: str) -> Trial | None:
@@ -60,14 +60,14 @@ def trial_of_external_id(connection: Connection, experiment_id: int, external_id
 
 def trials_of_experiment(connection: Connection, experiment_id: int) -> list[Trial]:
     """All of them, by index."""
-    found = connection.execute(rows.query(Trial, _trial.experiment_id == experiment_id).order_by(_trial.index))
-    return [Trial(*row) for row in found]
+    trials = connection.execute(rows.query(Trial, _trial.experiment_id == experiment_id).order_by(_trial.index))
+    return [Trial(*row) for row in trials]
 
 
 def trials_by_id(connection: Connection, trial_ids: Sequence[int]) -> list[Trial]:
     """Those that exist, in the order asked for."""
-    found = {item.id: item for item in having(connection, Trial, _trial.id, trial_ids)}
-    return [found[id] for id in trial_ids if id in found]
+    by_id = {item.id: item for item in having(connection, Trial, _trial.id, trial_ids)}
+    return [by_id[id] for id in trial_ids if id in by_id]
 
 
 def neighbours_of_trial(connection: Connection, trial: Trial) -> tuple[int | None, int | None]:
@@ -127,8 +127,8 @@ def states_of_trials(connection: Connection, experiment_id: int) -> dict[str, in
 
 def best_trials(connection: Connection, experiment_ids: Sequence[int]) -> dict[int, tuple[int, float]]:
     """The best trial of each experiment that has one, and its value of the searcher's metric."""
-    found = execute_in_chunks(connection, _BEST_TRIALS, experiment_ids)
-    return {id: (trial_id, value) for id, trial_id, value in found}
+    best = execute_in_chunks(connection, _BEST_TRIALS, experiment_ids)
+    return {id: (trial_id, value) for id, trial_id, value in best}
 
 
 def _first(order: Any) -> Any:
@@ -152,9 +152,9 @@ def points_of_search(
     value, text = _trial.best_validation, type_coerce(_trial.hparams, String)
     query = select(_trial.id, text, value).where(_trial.experiment_id == experiment_id, value.is_not(None))
     order = value if smaller_is_better else value.desc()
-    found = connection.execute(query.order_by(order, _trial.id).limit(most)).all()
-    hparams = decoded_all(text for _, text, _ in found)
-    return [(id, values, best) for (id, _, best), values in zip(found, hparams)]
+    points = connection.execute(query.order_by(order, _trial.id).limit(most)).all()
+    hparams = decoded_all(text for _, text, _ in points)
+    return [(id, values, best) for (id, _, best), values in zip(points, hparams)]
 
 
 TRIAL_KEYS: Mapping[str, ColumnElement[Any]] = {
@@ -247,8 +247,8 @@ def trial_figures(connection: Connection, trials: Sequence[Trial]) -> dict[int, 
         metric = Metric(*row)
         figures[metric.trial_id].latest = metric
     for row in execute_in_chunks(connection, _WRITTEN_AT_BEST, ids):
-        found = Checkpoint(*row)
-        figures[found.trial_id].best_checkpoint = found
+        checkpoint = Checkpoint(*row)
+        figures[checkpoint.trial_id].best_checkpoint = checkpoint
     for row in execute_in_chunks(connection, _SUMMARIES, ids):
         _take_summary(figures[row[0]].summary, Summary(*row))
     for id, (count, size) in sizes_of_trials(connection, list(figures)).items():
