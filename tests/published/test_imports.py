@@ -86,7 +86,6 @@ def test_a_module_that_is_not_here_says_so_as_an_attribute_too() -> None:
         ("determined.integrations.huggingface", "determined.transformers.DetCallback"),
         ("determined.constants", "get_cluster_info"),
         ("determined.common.storage.s3", "in determined.common.storage"),
-        ("determined.common.experimental.model", "comes later"),
         ("determined.exec.prep_container", "runs the entrypoint itself"),
     ],
 )

@@ -53,16 +53,15 @@ def project_by_name(records: Records, workspace_name: str, name: str) -> Project
     projects = records.find(Project, workspace_id=workspace_by_name(records, workspace_name).id)
     by_name = {row.name: row for row in projects if not row.deleted}
     if name not in by_name:
-        hint = _others(name, by_name) or f"; det project create {workspace_name!r} {name!r} makes it"
-        raise NotFound(f"there is no project {name!r} in workspace {workspace_name!r}{hint}")
+        raise NotFound(f"there is no project {name!r} in workspace {workspace_name!r}{_others(name, by_name)}")
     return by_name[name]
 
 
 def _others(name: str, names: Iterable[str]) -> str:
     sorted_names = sorted(names)
     if hint := did_you_mean(name, sorted_names):
-        return f"; {hint}"
-    return f"; there are: {', '.join(sorted_names[:20])}" if sorted_names else ""
+        return f" ({hint})"
+    return f" (there are: {', '.join(sorted_names[:20])})" if sorted_names else ""
 
 
 def open_project(records: Records, project_id: int) -> Project:
@@ -74,22 +73,31 @@ def open_project(records: Records, project_id: int) -> Project:
     return row
 
 
-def destination(records: Records, project_id: int | None, config_yaml: str, of_parent: int | None) -> Project:
-    """The project of a new experiment: the one that the request names, or its configuration, or that of its parent (None: it has
-    none), else Uncategorized. Raises NotFound, Refused."""
+def destination(
+    records: Records, project_id: int | None, config_yaml: str, of_parent: int | None
+) -> tuple[Project, list[str]]:
+    """The project of a new experiment, and what its owner should know of that: the one that the request names, or its
+    configuration, or that of its parent (None: it has none), else Uncategorized. Raises NotFound, Refused.
+
+    A configuration that was written for another cluster names what is not here: it works all the same.
+    """
     if project_id:
-        return open_project(records, project_id)
+        return open_project(records, project_id), []
     source, _ = read(config_yaml, "config")  # what cannot be read is refused later, with every mistake
     names: Mapping[str, Any] = source.data if isinstance(source.data, dict) else {}
     workspace_name, name = (names.get(key) for key in ("workspace", "project"))
-    if isinstance(workspace_name, str) and workspace_name and isinstance(name, str) and name:
-        return open_project(records, project_by_name(records, workspace_name, name).id)
-    if name or workspace_name:
-        given, missing = ("project", "workspace") if name else ("workspace", "project")
-        raise Refused(
-            f"{given}: an experiment is created in a project of a workspace, so {missing} is needed beside it"
-        )
-    return open_project(records, of_parent or UNCATEGORIZED)
+    named = [value for value in (workspace_name, name) if isinstance(value, str) and value]
+    if not named:
+        return open_project(records, of_parent or UNCATEGORIZED), []
+    if len(named) == 1:
+        problem, remedy = "workspace and project are needed together", "name both"
+    else:
+        try:
+            return open_project(records, project_by_name(records, *named).id), []
+        except NotFound as error:
+            problem, remedy = str(error), "create them (det workspace create, det project create)"
+    note = f"{problem}: it is in project Uncategorized; {remedy}, or move it: det experiment move ID WORKSPACE PROJECT"
+    return open_project(records, UNCATEGORIZED), [note]
 
 
 def defaults(row: Workspace, slots: int | None) -> dict[str, Any]:

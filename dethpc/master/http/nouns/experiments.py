@@ -410,12 +410,12 @@ def launch_warnings(cluster: ClusterView, fact: facts.Experiment) -> list[str]:
 
 def template_and_project(
     records: Records, request: CreateRequest, of_parent: int | None
-) -> tuple[Template | None, Project]:
-    """What a new experiment is laid over, and where it is created; see ``filing.destination``. Raises ConfigError, NotFound,
-    Refused."""
+) -> tuple[Template | None, Project, list[str]]:
+    """What a new experiment is laid over, where it is created, and what its owner should know of that; see ``filing.destination``.
+    Raises ConfigError, NotFound, Refused."""
     template = templates.named(records, request.template) if request.template else None
     with laid_over(request.config, template) as whole_yaml:
-        return template, filing.destination(records, request.project_id, whole_yaml, of_parent)
+        return template, *filing.destination(records, request.project_id, whole_yaml, of_parent)
 
 
 @router.post("/experiments")
@@ -436,7 +436,7 @@ def create_experiment(
         raise Forbidden("a page has to ask for the password or a code before it creates an experiment")
     with store.read() as connection:
         parent = queries.experiment(connection, request.parent_id).project_id if request.parent_id else None
-    template, project = template_and_project(records, request, parent)
+    template, project, notes = template_and_project(records, request, parent)
     if request.unmanaged:
         fact = creator.create_unmanaged(who.owner, request.config, project_id=project.id, template=template)
         with store.read() as connection:
@@ -470,7 +470,7 @@ def create_experiment(
         experiment=answer,
         config=fact.config,
         warnings=launch_warnings(cluster, fact),
-        notes=[*messages.notes, *([cluster.notice] if cluster.notice else [])],
+        notes=[*messages.notes, *notes, *([cluster.notice] if cluster.notice else [])],
         config_warnings=messages.of_config,
         environment=JobEnvironment.of(control.environment(fact), control.image(fact)),
     )

@@ -179,7 +179,7 @@ def put_experiment(
     with store.read() as connection:
         fact = queries.experiment_of_external_id(connection, external_id)
     if fact is None:
-        template, project = template_and_project(records, request, None)
+        template, project, _ = template_and_project(records, request, None)
         fact = creator.create_unmanaged(who.owner, request.config, external_id, project.id, template)
     with store.read() as connection:
         return ExperimentAnswer(experiment=one(connection, fact.id), config=fact.config)
