@@ -44,7 +44,7 @@ def workspace_by_name(records: Records, name: str) -> Workspace:
     """Raises NotFound, with the names that there are."""
     by_name = {row.name: row for row in records.find(Workspace) if not row.deleted}
     if name not in by_name:
-        raise NotFound(f"there is no workspace {name!r}{_others(name, by_name)}")
+        raise NotFound(f"there is no workspace {name!r}{others(name, by_name)}")
     return by_name[name]
 
 
@@ -53,11 +53,12 @@ def project_by_name(records: Records, workspace_name: str, name: str) -> Project
     projects = records.find(Project, workspace_id=workspace_by_name(records, workspace_name).id)
     by_name = {row.name: row for row in projects if not row.deleted}
     if name not in by_name:
-        raise NotFound(f"there is no project {name!r} in workspace {workspace_name!r}{_others(name, by_name)}")
+        raise NotFound(f"there is no project {name!r} in workspace {workspace_name!r}{others(name, by_name)}")
     return by_name[name]
 
 
-def _others(name: str, names: Iterable[str]) -> str:
+def others(name: str, names: Iterable[str]) -> str:
+    """Which name may be meant, or all that there are, in words; "": there is none."""
     sorted_names = sorted(names)
     if hint := did_you_mean(name, sorted_names):
         return f" ({hint})"

@@ -83,7 +83,17 @@ def test_names_are_unique_and_no_ids(served: Served) -> None:
     with pytest.raises(Refused, match="already") as refusal:
         models.create(served.session, "a model: of 3 (words)")
     assert refusal.value.status_code == 409  # type: ignore[attr-defined]
-    for name, message in (("", "needs a name"), ("12", "cannot be a number"), ("a/b", "slash"), ("a  b", "two blanks")):
+    with pytest.raises(Refused, match="differ in more than case"):
+        models.create(served.session, "A MODEL: of 3 (words)")
+    with pytest.raises(NotFound, match=r"model a modle not found \(there are: a model: of 3 \(words\)\)"):
+        models.model(served.session, "a modle")
+    for name, message in (
+        ("", "needs a name"),
+        ("12", "cannot be a number"),
+        ("a/b", "slash"),
+        ("a\\b", "slash"),
+        ("a  b", "two blanks"),
+    ):
         with pytest.raises(Refused, match=message):
             models.create(served.session, name)
     models.delete(served.session, 1)
@@ -100,6 +110,11 @@ def test_an_archived_model_changes_no_more(served: Served, uuids: list[str]) -> 
         with pytest.raises(Refused, match="archived"):
             act()
     assert models.models(served.session, archived=False) == []
+    models.act(served.session, "digits", "unarchive")
+    models.register(served.session, "digits", uuids[1])
+    models.act(served.session, "digits", "archive")
+    models.change_version(served.session, "digits", 1, notes="of an archived model")
+    assert models.version(served.session, "digits", 1)["notes"] == "of an archived model"
     models.act(served.session, "digits", "unarchive")
     models.register(served.session, "digits", uuids[0])
 

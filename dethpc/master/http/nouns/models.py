@@ -326,7 +326,7 @@ def change_version(
     model_name: str, number: int, request: VersionFields, records: TheRecords, who: Owner
 ) -> VersionAnswer:
     with records.exclusive():
-        row = _open(_model(records, model_name))
+        row = _model(records, model_name)
         records.put(replace(_version(records, row, number), **_given(request), updated_at=clock.time()))
     return _version_answer(records, row, number)
 
@@ -350,7 +350,7 @@ def _model(records: Records, name: str) -> stored.Model:
     for row in records.find(stored.Model, **fields):
         if not row.deleted:
             return row
-    raise NotFound(f"model {name} not found")
+    raise NotFound(f"model {name} not found{filing.others(name, [row.name for row in live(records, stored.Model)])}")
 
 
 def _version(records: Records, row: stored.Model, number: int) -> stored.ModelVersion:
@@ -442,12 +442,12 @@ def _name(name: str, others: Sequence[stored.Model]) -> str:
         raise Refused("a model needs a name")
     if name.isdecimal():
         raise Refused(f"the name of a model cannot be a number, such as {name}: numbers are ids")
-    if "/" in name:
+    if "/" in name or "\\" in name:
         raise Refused("the name of a model cannot contain a slash: it is a part of addresses")
     if "  " in name:
         raise Refused("the name of a model cannot contain two blanks in a row")
-    if any(other.name == name for other in others):
-        raise AlreadyExists(f"there is a model called {name!r} already")
+    if any(other.name.lower() == name.lower() for other in others):
+        raise AlreadyExists(f"there is a model called {name!r} already; names differ in more than case")
     return name
 
 
