@@ -21,7 +21,7 @@ _COLUMNS = [
     tables.Column("Name", "name", least=12),
     tables.Column("Versions", "numVersions", tables.COUNT),
     tables.Column("Description", "description", rank=2, least=12),
-    tables.Column("Labels", "labels", rank=2),
+    tables.Column("Labels", lambda row: ", ".join(row["labels"]) or None, rank=2),
     tables.Column("Updated", "lastUpdatedTime", tables.AGE),
     tables.Column("Created", "creationTime", tables.AGE, rank=1),
     tables.Column("Workspace ID", "workspaceId", tables.COUNT, rank=1),
