@@ -46,7 +46,7 @@ class Server(uvicorn.Server):
         self._woken = asyncio.Event()
         # Half of the files for connections; the database, logs and commands need some, too.
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self.door = Door(files // 2, lambda arrival: self._let_in(arrival, self.door))
+        self.door = Door(files * 3 // 8, lambda arrival: self._let_in(arrival, self.door))
         # Limits of its own: whatever comes by TCP keeps no connection of the owner's waiting.
         self._owner_door = Door(files // 8, lambda arrival: self._let_in(arrival, self._owner_door))
         self._owner = owner
