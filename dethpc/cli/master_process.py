@@ -266,7 +266,8 @@ def _met(url: str) -> Session:
     quick = Session(transport, key, timeout=5.0, retries=0)
     session.about = quick.get("/api/v1/master")
     if isinstance(key, OwnerToken):  # by the Unix socket nothing has shown yet that the master knows it
-        quick.get("/api/v1/me")
+        with contextlib.suppress(errors.MasterUnreachable):  # it cannot tell while its database gives no answer
+            quick.get("/api/v1/me")
     return session
 
 
