@@ -24,7 +24,7 @@ REASONED: dict[str, str] = {
 
 COUNT = runpy.run_path(str(ROOT / "scripts" / "count"))
 RATCHET = {
-    "code lines": 64_185,
+    "code lines": 64_182,
     "modules": 781,
     "functions with more than 6 arguments": 78,
     "arguments of a constructor": 15,

@@ -65,11 +65,18 @@ def others(name: str, names: Iterable[str]) -> str:
     return f" (there are: {', '.join(sorted_names[:20])})" if sorted_names else ""
 
 
+def open_workspace(records: Records, workspace_id: int) -> Workspace:
+    """One that takes projects and models. Raises NotFound; Refused for an archived one."""
+    row = workspace(records, workspace_id)
+    if row.archived:
+        raise Refused(f"workspace {row.name!r} is archived: unarchive it, or choose another workspace")
+    return row
+
+
 def open_project(records: Records, project_id: int) -> Project:
     """One that takes experiments. Raises NotFound; Refused for an archived one."""
     row = project(records, project_id)
-    archived = row.archived or workspace(records, row.workspace_id).archived
-    if archived:
+    if row.archived or workspace(records, row.workspace_id).archived:
         raise Refused(f"project {row.name!r} is archived: unarchive it, or choose another project")
     return row
 

@@ -201,9 +201,9 @@ def model_labels(
     """Labels of models, the most popular first."""
     counts = Counter(
         label
-        for model in _View(connection).models()
-        if workspace_id in (None, 0, model.workspace_id)
-        for label in model.labels
+        for row in stored_queries.find(connection, stored.Model)
+        if not row.deleted and workspace_id in (None, 0, row.workspace_id)
+        for label in row.labels
     )
     return ModelLabels(labels=sorted(counts, key=lambda label: (-counts[label], label)))
 
@@ -260,9 +260,7 @@ def unarchive_model(model_name: str, records: TheRecords, who: Owner) -> dict[st
 def move_model(model_name: str, request: ModelMove, records: TheRecords, who: Owner) -> dict[str, Any]:
     """To another workspace."""
     with records.exclusive():
-        row, space = _model(records, model_name), filing.workspace(records, request.destination_workspace_id)
-        if space.archived:
-            raise Refused(f"workspace {space.name!r} is archived: unarchive it, or choose another workspace")
+        row, space = _model(records, model_name), filing.open_workspace(records, request.destination_workspace_id)
         records.put(replace(row, workspace_id=space.id, updated_at=clock.time()))
     return {}
 

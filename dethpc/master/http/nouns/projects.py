@@ -12,7 +12,6 @@ from typing import Annotated, Any
 from fastapi import Depends
 
 from dethpc.domain import records as stored
-from dethpc.domain.records import User
 from dethpc.errors import AlreadyExists, NotFound, Refused
 from dethpc.master.durable.records import Records
 from dethpc.master.experiments import filing
@@ -30,7 +29,6 @@ from dethpc.master.http.nouns.workspaces import (
     user_of,
 )
 from dethpc.master.http.router import new_router
-from dethpc.state.queries import records as queries
 
 
 class ProjectAnswer(Wire):
@@ -80,11 +78,10 @@ def projects(
     view = View(connection)
     if workspace_id:
         view.workspace(workspace_id)
-    names = {user.id: user.username for user in queries.find(connection, User)}
     rows = [
         row
         for row in view.projects.values()
-        if workspace_id in (0, row.workspace_id) and query.matches(row, names.get(row.user_id, ""))
+        if workspace_id in (0, row.workspace_id) and query.matches(row, view.username(row))
     ]
     by_start = query.order.key == "last_experiment_start_time"
     started_at = view.started_at([row.id for row in rows]) if by_start else {}
@@ -102,9 +99,7 @@ def projects(
 @router.post("/workspaces/{workspace_id}/projects")
 def create_project(workspace_id: int, request: ProjectFields, records: TheRecords, who: Owner) -> ProjectAnswer:
     with records.exclusive():
-        space = filing.workspace(records, workspace_id)
-        if space.archived:
-            raise Refused(f"workspace {space.name!r} is archived: unarchive it, or choose another workspace")
+        filing.open_workspace(records, workspace_id)
         all_projects = live(records, stored.Project)
         row = records.add(
             stored.Project,
@@ -181,9 +176,7 @@ def move_project(project_id: int, request: ProjectMove, records: TheRecords, who
     """To another workspace, with its experiments."""
     with records.exclusive():
         row = mutable(filing.project(records, project_id), "project")
-        space = filing.workspace(records, request.destination_workspace_id)
-        if space.archived:
-            raise Refused(f"workspace {space.name!r} is archived: unarchive it, or choose another workspace")
+        space = filing.open_workspace(records, request.destination_workspace_id)
         _refuse_archived(records, row)
         if space.id != row.workspace_id:
             name_of("project", row.name, [one for one in live(records, stored.Project) if one.workspace_id == space.id])

@@ -148,7 +148,7 @@ class View:
             Workspace(
                 id=row.id,
                 name=row.name,
-                username=self._names.get(row.user_id, ""),
+                username=self.username(row),
                 user_id=row.user_id,
                 archived=row.archived,
                 immutable=row.id == UNCATEGORIZED,
@@ -178,7 +178,7 @@ class View:
             description=row.description,
             workspace_id=row.workspace_id,
             workspace_name=space.name if space else "",
-            username=self._names.get(row.user_id, ""),
+            username=self.username(row),
             user_id=row.user_id,
             archived=row.archived or bool(space and space.archived),
             immutable=row.id == UNCATEGORIZED,
@@ -188,6 +188,9 @@ class View:
             num_runs=figures.runs,
             last_experiment_started_at=None if figures.last_started_at is None else time(figures.last_started_at),
         )
+
+    def username(self, row: stored.Workspace | stored.Project) -> str:
+        return self._names.get(row.user_id, "")
 
     def workspace(self, workspace_id: int) -> stored.Workspace:
         """Raises NotFound."""
@@ -199,10 +202,6 @@ class View:
         """When the last experiment of each was created; 0: none was."""
         figures = project_figures(self._connection, project_ids)
         return {id: one.last_started_at or 0.0 for id, one in figures.items()}
-
-
-def viewing(connection: Reading) -> View:
-    return View(connection)
 
 
 class Filter:
@@ -253,11 +252,10 @@ def workspaces(
     view = View(connection)
     me = _user_id(connection, who.owner)
     pins = {pin.workspace_id for pin in queries.find(connection, WorkspacePin, user_id=me)}
-    names = {user.id: user.username for user in queries.find(connection, User)}
     rows = [
         row
         for row in view.workspaces.values()
-        if query.matches(row, names.get(row.user_id, "")) and pinned in (None, row.id in pins)
+        if query.matches(row, view.username(row)) and pinned in (None, row.id in pins)
     ]
     rows = query.sorted(rows, {"id": lambda row: row.id, "name": lambda row: row.name.lower()})
     items, pagination = paged(rows, offset, limit)
@@ -270,10 +268,12 @@ def create_workspace(
 ) -> NewWorkspaceAnswer:
     with records.exclusive():
         name = name_of("workspace", request.name or "", live(records, stored.Workspace))
-        row = stored.Workspace(0, name, user_of(records, who.owner).id, clock.time())
-        fields = _set(row, request, _pools(cluster))
         row = records.add(
-            stored.Workspace, **{key: getattr(fields, key) for key in stored.Workspace.__slots__ if key != "id"}
+            stored.Workspace,
+            name=name,
+            user_id=user_of(records, who.owner).id,
+            created_at=clock.time(),
+            **_changes(request, _pools(cluster)),
         )
         records.put(WorkspacePin(row.user_id, row.id, row.created_at))
     return NewWorkspaceAnswer(workspace=_workspace_answer(records, row.id, who.owner))
@@ -295,7 +295,7 @@ def change_workspace(
         if request.name is not None and request.name != row.name:
             others = [other for other in live(records, stored.Workspace) if other.id != row.id]
             row = replace(row, name=name_of("workspace", request.name, others))
-        records.put(_set(row, request, _pools(cluster)))
+        records.put(replace(row, **_changes(request, _pools(cluster))))
     return WorkspaceAnswer(workspace=_workspace_answer(records, workspace_id, who.owner))
 
 
@@ -404,8 +404,8 @@ def name_of(what: str, name: str, others: Iterable[Any]) -> str:
     return name
 
 
-def _set(row: stored.Workspace, request: WorkspaceFields, pools: set[str]) -> stored.Workspace:
-    """With the fields that the request gives, but for the name. Raises Refused, ConfigError."""
+def _changes(request: WorkspaceFields, pools: set[str]) -> dict[str, Any]:
+    """The fields of the record that the request gives, but for the name. Raises Refused, ConfigError."""
     pool = (
         request.default_compute_pool
         if request.default_compute_pool is not None
@@ -415,17 +415,16 @@ def _set(row: stored.Workspace, request: WorkspaceFields, pools: set[str]) -> st
     for name in filter(None, (pool, aux_pool)):
         if name not in pools:
             raise Refused(f"there is no resource pool {name!r}; there are: {', '.join(sorted(pools))}")
-    storage = request.checkpoint_storage_config
-    if storage:
-        load_storage(dump({"checkpoint_storage": storage}), file="checkpointStorageConfig")
-    agent = request.agent_user_group
-    return replace(
-        row,
-        pool=row.pool if pool is None else pool,
-        aux_pool=row.aux_pool if aux_pool is None else aux_pool,
-        checkpoint_storage=row.checkpoint_storage if storage is None else storage or None,
-        agent=row.agent if agent is None else agent.model_dump(exclude_none=True) or None,
-    )
+    changes: dict[str, Any] = {
+        name: value for name, value in (("pool", pool), ("aux_pool", aux_pool)) if value is not None
+    }
+    if (storage := request.checkpoint_storage_config) is not None:
+        if storage:
+            load_storage(dump({"checkpoint_storage": storage}), file="checkpointStorageConfig")
+        changes["checkpoint_storage"] = storage or None
+    if (agent := request.agent_user_group) is not None:
+        changes["agent"] = agent.model_dump(exclude_none=True) or None
+    return changes
 
 
 def _archive_workspace(records: Records, workspace_id: int, archived: bool) -> None:
