@@ -27,8 +27,8 @@ def uuids(served: Served) -> list[str]:
 
 
 def test_a_checkpoint_becomes_a_version_whose_number_is_given_once(served: Served, uuids: list[str]) -> None:
-    made = models.create(served.session, "digits", description="by hand", labels=["a", "b"], metadata={"k": [1]})
-    assert (made["name"], made["description"], made["labels"], made["metadata"], made["numVersions"]) == (
+    model = models.create(served.session, "digits", description="by hand", labels=["a", "b"], metadata={"k": [1]})
+    assert (model["name"], model["description"], model["labels"], model["metadata"], model["numVersions"]) == (
         "digits",
         "by hand",
         ["a", "b"],
@@ -37,7 +37,7 @@ def test_a_checkpoint_becomes_a_version_whose_number_is_given_once(served: Serve
     )
     first = models.register(served.session, "digits", uuids[0], comment="first")
     assert (first["version"], first["checkpoint"]["uuid"], first["comment"]) == (1, uuids[0], "first")
-    assert models.register(served.session, made["id"], uuids[1])["version"] == 2
+    assert models.register(served.session, model["id"], uuids[1])["version"] == 2
     models.delete_version(served.session, "digits", 2)
     assert models.register(served.session, "digits", uuids[1])["version"] == 3
     assert [row["version"] for row in models.versions(served.session, "digits")] == [3, 1]

@@ -21,9 +21,9 @@ from tests.waiting import wait_until
 
 @pytest.fixture(scope="module")
 def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    made = Running(tmp_path_factory.mktemp("owner") / "home")
-    yield made
-    made.stop()
+    master = Running(tmp_path_factory.mktemp("owner") / "home")
+    yield master
+    master.stop()
 
 
 def written(master: Running) -> dict[str, Any]:

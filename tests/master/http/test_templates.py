@@ -68,14 +68,16 @@ def test_they_are_set_listed_renamed_and_removed(served: Served) -> None:
 
 def test_an_experiment_is_laid_over_the_template_that_it_names(served: Served) -> None:
     templates.put(served.session, "usual", SHARED)
-    made = created(served, template="usual")
-    config = made["config"]
+    under_template = created(served, template="usual")
+    config = under_template["config"]
     assert (config["max_restarts"], config["labels"], config["name"]) == (2, ["own", "team"], "mine")
     assert config["searcher"]["name"] == "single" and config["searcher"]["smaller_is_better"] is False
     assert config["bind_mounts"][0]["container_path"] == "/data"
-    assert experiments.get(served.session, made["id"])["experiment"]["originalConfig"] == OWN, "what the user wrote"
+    assert experiments.get(served.session, under_template["id"])["experiment"]["originalConfig"] == OWN, (
+        "what the user wrote"
+    )
     templates.remove(served.session, "usual")
-    fork = created(served, f"{YAML}\n", parent=made["id"])
+    fork = created(served, f"{YAML}\n", parent=under_template["id"])
     assert fork["config"]["max_restarts"] != 2, "a fork is what its own text says"
     with pytest.raises(NotFound, match="template 'usal' not found; there is none"):
         created(served, template="usal")

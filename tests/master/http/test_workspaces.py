@@ -33,8 +33,13 @@ def created(served: Served, text: str = YAML, **options: Any) -> dict[str, Any]:
 
 
 def test_the_first_of_each_holds_what_names_none_and_stays(served: Served) -> None:
-    made = created(served)
-    assert (made["projectName"], made["workspaceName"], made["projectId"], made["workspaceId"]) == (
+    uncategorized = created(served)
+    assert (
+        uncategorized["projectName"],
+        uncategorized["workspaceName"],
+        uncategorized["projectId"],
+        uncategorized["workspaceId"],
+    ) == (
         "Uncategorized",
         "Uncategorized",
         1,
@@ -185,8 +190,8 @@ def test_a_workspace_gives_its_experiments_a_pool_and_a_storage(served: Served, 
     space = workspaces.create_workspace(served.session, "Vision", **fields)
     assert space["defaultComputePool"] == pool and space["checkpointStorageConfig"]["host_path"] == storage["host_path"]
     digits = project_of(served, space)
-    made = created(served, project=digits["id"])
-    assert made["config"]["checkpoint_storage"]["host_path"] == storage["host_path"]
+    in_digits = created(served, project=digits["id"])
+    assert in_digits["config"]["checkpoint_storage"]["host_path"] == storage["host_path"]
     own = f"{YAML}\ncheckpoint_storage: {{type: shared_fs, host_path: {tmp_path / 'own'}}}\n"
     assert created(served, own, project=digits["id"])["config"]["checkpoint_storage"]["host_path"] == str(
         tmp_path / "own"
