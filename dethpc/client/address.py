@@ -68,16 +68,12 @@ def token(url: Optional[str] = None, env: Optional[Mapping[str, str]] = None) ->
 
     ``DET_USER_TOKEN`` wins. The token file in the home is the owner's key to their own master, so it is only offered to the
     master that the home knows of, under this machine's loopback names as well: on a login node other ports of loopback are
-    other people's. Where logins are by munge, that master is asked for the key instead. Then comes ``auth.json``, where
-    Determined's clients keep theirs. Raises RunDirError when the file is damaged, Unauthorized when munge proves nobody.
+    other people's. Then comes ``auth.json``, where Determined's clients keep theirs. Raises RunDirError when the file is damaged.
     """
     env = os.environ if env is None else env
     if env.get("DET_USER_TOKEN"):
         return env["DET_USER_TOKEN"]
     url = canonical(url) if url else master_url(env)
-    held = Home(home(env)).own_master()
-    if url and _same(url, _url_of(held)) and isinstance(held.get("munge"), str):
-        return _by_munge(url, held["munge"])
     return owner_token(url, env) or (_from_auth_json(url, env) if url else None)
 
 
@@ -202,16 +198,6 @@ def _from_auth_json(url: str, env: Mapping[str, str]) -> Optional[str]:
     except (KeyError, TypeError):
         return None
     return token if isinstance(token, str) else None
-
-
-def _by_munge(url: str, socket: str) -> Optional[str]:
-    from dethpc.client.munge import Munge
-    from dethpc.client.transport import HttpTransport
-
-    try:
-        return HttpTransport(url).owner_token(Munge(socket))
-    except OSError:
-        return None  # whoever asks for more than a token finds out that no master is there
 
 
 def _own_token(path: Path) -> Optional[str]:

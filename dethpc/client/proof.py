@@ -74,11 +74,11 @@ def proof(key: str, nonce: str, address: Tuple[str, int], certificate: str = "")
 
     if not re.fullmatch(r"[0-9a-f]{64}", nonce):
         raise ValueError("a nonce is 64 hexadecimal digits")
-    message = f"dethpc master\n{nonce}\n{whereabouts(address, certificate)}"
+    message = f"dethpc master\n{nonce}\n{_whereabouts(address, certificate)}"
     return hmac.digest(key.encode(), message.encode(), "sha256").hex()
 
 
-def whereabouts(address: Tuple[str, int], certificate: str = "") -> str:
+def _whereabouts(address: Tuple[str, int], certificate: str = "") -> str:
     """What tells the server at the other end of a connection from all others; as ``proof`` has it."""
     host, port = address[0].replace("::ffff:", ""), address[1]
     machine = boot_id() if host == "::1" or host.startswith("127.") else ""

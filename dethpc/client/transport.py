@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import socket
 import threading
-from typing import TYPE_CHECKING, Callable, Iterator, Mapping, Optional, Protocol, Union
+from typing import Callable, Iterator, Mapping, Optional, Protocol, Union
 
 from dethpc.client import http1
 from dethpc.client.address import MasterFinder, canonical, certificate, socket_of
 from dethpc.client.proof import OwnerToken, ProvedToken, in_time, is_proved
 from dethpc.errors import MasterUnreachable, NotTheMaster
-
-if TYPE_CHECKING:
-    from dethpc.client.munge import Munge
 
 _AT_ONCE = 1 << 16  # bytes of a body that are read at once
 _A_PIECE = 1 << 18  # bytes of a body that are sent at once where somebody watches
@@ -154,16 +151,6 @@ class HttpTransport:
         """The connection is free for this thread's next request."""
         self.close()
         self._kept.connection, self._kept.url = connection, url
-
-    def owner_token(self, munge: Munge, timeout: float = 30.0) -> OwnerToken:
-        """The owner's key, by munge. Raises Unauthorized, OSError."""
-        from dethpc.client import munge as login
-
-        connection = self._connect(self.url, timeout)
-        try:
-            return login.owner_token(connection, _prefix(self.url), munge)
-        finally:
-            connection.close()
 
     def close(self) -> None:
         connection: Optional[http1.Connection] = getattr(self._kept, "connection", None)

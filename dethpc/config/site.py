@@ -175,18 +175,13 @@ class Master(Section):
     tls: Annotated[Literal["auto", "on", "off"], BeforeValidator(_switch)] = "auto"  # auto: on beyond loopback
     certificate: Optional[AbsolutePath] = None  # in PEM, with its chain; None: the master makes one
     key: Optional[AbsolutePath] = None  # None: the certificate's file holds it, too
-    auth: Literal["token", "munge"] = "token"  # how owner and master know each other
-    munge_socket: Optional[AbsolutePath] = None  # None: munge's own
+    auth: Optional[str] = None  # of releases that could prove themselves by munge; without effect
+    munge_socket: Optional[str] = None  # likewise
     socket: Optional[Word] = None  # below DETHPC_HOME or absolute, for a reverse proxy; None: there is none
     where: Literal["login", "slurm"] = "login"  # on the node where det is typed, or as a Slurm job
     sbatch_args: list[Word] = []  # for that job
     end_after_idle_hours: Optional[Annotated[float, Field(gt=0)]] = None  # without work or requests; None: never
     pages_host: Optional[PagesHost] = None  # the host name of the pages; its * is a label that each master draws
-
-    @property
-    def munge(self) -> str | None:
-        """The socket of munge, "" for munge's own; None where it proves nobody."""
-        return (self.munge_socket or "") if self.auth == "munge" else None
 
     @model_validator(mode="after")
     def _one_of_the_two(self) -> Master:
@@ -248,6 +243,15 @@ class SiteConfig(Section):
             allowed = f"one of {names}" if names else "a pool (there are none under pools)"
             raise wrong(allowed, field="default_pool", value=show(self.default_pool), hint=hint)
         return self
+
+    @property
+    def ignored(self) -> list[str]:
+        """Fields of earlier releases that have no effect any more, each with why."""
+        fields = [name for name in ("auth", "munge_socket") if name in self.master.model_fields_set]
+        return [
+            f"master.{name} has no effect any more: the token file proves the owner (docs/site-config.md)"
+            for name in fields
+        ]
 
     @property
     def checkpoint_storage(self) -> dict[str, Any] | None:

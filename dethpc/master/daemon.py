@@ -97,7 +97,7 @@ class Daemon:
         for service in self._background:
             service.start()
         url = url_of(name, listeners[0].getsockname()[1], tls=tls is not None)
-        self.lease.publish(url, tls.fingerprint if tls else None, site.munge, self.installation.serves)
+        self.lease.publish(url, tls.fingerprint if tls else None, self.installation.serves)
         log.info("master of cluster %s listens at %s", self.parts.cluster_id, url)
         watchdog = self._watchdog(self._server)
         watchdog.start()

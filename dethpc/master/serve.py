@@ -39,6 +39,8 @@ def serve(root: Path, host: str | None, port: int, site_file: Path | None = None
     site = site_of(home, site_file)
     if doubt := sqlite_warning(filesystem(home.root), str(home.root), site.database):
         log.warning("%s", doubt)
+    for line in site.ignored:
+        log.warning("%s", line)
     scheduler, pace = find_scheduler(home, site)
     daemon = Daemon(home, site, scheduler, cluster_id(home), pace)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -188,3 +188,9 @@ def test_a_large_file_is_refused_by_its_size(tmp_path: Path) -> None:
         file.truncate(1 << 33)
     with pytest.raises(ConfigError, match="at most 256 KiB"):
         load_site(path)
+
+
+def test_fields_of_an_earlier_release_that_have_no_effect_are_named() -> None:
+    site = parse_site("master: {auth: munge, munge_socket: /run/munge/munge.socket.2, port: 8080}")
+    assert [line.split()[0] for line in site.ignored] == ["master.auth", "master.munge_socket"]
+    assert parse_site("master: {port: 8080}").ignored == []

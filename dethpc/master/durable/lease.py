@@ -51,7 +51,6 @@ class Lease:
         self._renewed = 0.0  # the same moment, monotonic
         self._content: dict[str, Any] = {}
         self._certificate: Callable[[], str] | None = None
-        self._munge: str | None = None
         self._serves: Mapping[str, str] | None = None
         self.socket: str | None = None  # a Unix socket on which the master listens besides
         self.owner_socket: str | None = None  # that of the owner's programs on this machine, or of the master before
@@ -81,12 +80,11 @@ class Lease:
         self,
         url: str,
         certificate: Callable[[], str] | None = None,
-        munge: str | None = None,
         serves: Mapping[str, str] | None = None,
     ) -> None:
         """Say where this master listens. ``certificate``: gives the SHA-256 of what it shows there; asked at each renewal.
-        ``munge``: the socket of munge, where the owner logs in by it. ``serves``: which scheduler."""
-        self._certificate, self._munge, self._serves = certificate, munge, serves
+        ``serves``: which scheduler."""
+        self._certificate, self._serves = certificate, serves
         self.port = urlsplit(url).port or self.port
         self._write(url)
 
@@ -181,8 +179,6 @@ class Lease:
         }
         if self._certificate is not None:
             self._content["certificate"] = self._certificate()
-        if self._munge is not None:
-            self._content["munge"] = self._munge
         if self.socket is not None:
             self._content["socket"] = self.socket
         if self.owner_socket is not None:

@@ -20,14 +20,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dethpc.client.munge import Munge
-from dethpc.client.proof import RunToken, proof, whereabouts
+from dethpc.client.proof import RunToken, proof
 from dethpc.domain.facts import Run
 from dethpc.domain.records import Token, TokenKind, User
 from dethpc.domain.states import RunState
 from dethpc.errors import MasterError, NotFound, Refused, RunOver, Unauthorized
 from dethpc.master.http.codes import OneTimeCodes, digest
-from dethpc.master.http.munge_login import MungeLogin
 from dethpc.master.http.page_sessions import PageSessions
 from dethpc.master.http.passwords import Passwords
 from dethpc.rundir.home import Home
@@ -87,23 +85,20 @@ def salted(password: str) -> str:
 class Auth:
     """Checks tokens and passwords. Every method may be called from any thread."""
 
-    def __init__(self, home: Path, owner: str, store: SqlStore, records: Records, munge: Munge | None = None) -> None:
-        """Creates the owner's token file and record where there are none. ``munge``: the owner gets their key by it, and there is
-        no file of it. Raises: RunDirError, OSError."""
+    def __init__(self, home: Path, owner: str, store: SqlStore, records: Records) -> None:
+        """Creates the owner's token file and record where there are none. Raises: RunDirError, OSError."""
         self.owner = owner
         self._store, self._records = store, records
         if not records.find(User, username=owner):
             now = time.time()
             records.add(User, username=owner, display_name=owner, created_at=now, modified_at=now)
-        self._token = secrets.token_urlsafe(32) if munge else _owner_token(Home(home).token)
-        self._munge = MungeLogin(self._token, munge) if munge else None
+        self._token = _owner_token(Home(home).token)
         self.tls: Tls | None = None  # what the server that asks speaks
         self._seen: dict[str, tuple[float, Principal]] = {}
         self._passwords, self.codes = Passwords(), OneTimeCodes()
         self.pages = PageSessions(self, records, self._token, Principal(owner))
         self._changing = threading.Lock()  # nobody logs in by a password that is being changed
-        if munge is None:
-            self._notice_new_token_file()
+        self._notice_new_token_file()
 
     @property
     def user(self) -> User:
@@ -210,17 +205,6 @@ class Auth:
         is no such number."""
         shown = self.tls.shown if self.tls else ""
         return proof(self._run_key(run_id) if run_id else self._token, nonce, address, shown)
-
-    @property
-    def munge(self) -> MungeLogin:
-        """Raises NotFound where the site does not want it."""
-        if self._munge is None:
-            raise NotFound("this master is proved by its owner's token, not by munge")
-        return self._munge
-
-    def whereabouts(self, address: tuple[str, int]) -> str:
-        """What tells this server, as a client reached it at ``address``, from all others."""
-        return whereabouts(address, self.tls.shown if self.tls else "")
 
     def _run_key(self, run_id: str) -> str:
         """That of a run that does not exist is a random one: who may ask without a token learns nothing of which exist."""

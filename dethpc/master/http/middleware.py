@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dethpc.client import munge, proof
+from dethpc.client import proof
 from dethpc.errors import RunOver, StoreUnavailable, Unauthorized
 from dethpc.master.http.auth import Auth, Principal
 from dethpc.master.http.connection import VISIT
@@ -29,7 +29,6 @@ PUBLIC = frozenset(
         "/api/v1/master/cluster_message",
         "/api/v1/auth/login",
         proof.PATH,
-        munge.PATH,
         "/docs",
         f"{PAGE_FILES}/swagger-ui-bundle.js",
         f"{PAGE_FILES}/swagger-ui.css",

@@ -18,7 +18,6 @@ from dethpc.master.files.collector import GarbageCollector
 from dethpc.master.http.auth import Auth
 from dethpc.master.http.commits import Commits
 from dethpc.master.http.doorbell import Doorbell
-from dethpc.master.http.munge_login import munge_of
 from dethpc.master.installation import Installation
 from dethpc.master.parts import Parts
 from dethpc.master.submitting.image_pulls import Images
@@ -65,7 +64,7 @@ def services_of(
 ) -> Services:
     """What the routes of a master work with. Raises StoreError."""
     records = Records(parts.store, parts.home, parts.lease.check)
-    auth = Auth(parts.home.root, getpass.getuser(), parts.store, records, munge_of(parts.site.master))
+    auth = Auth(parts.home.root, getpass.getuser(), parts.store, records)
     ensure_uncategorized(records, auth.user)
     unmanaged = Unmanaged(parts)
     return Services(

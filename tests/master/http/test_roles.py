@@ -29,13 +29,11 @@ PUBLIC = """
     GET /health
     GET /info
     GET /openapi.json
-    GET /api/v1/auth/munge
     GET /api/v1/auth/proof
     GET /api/v1/master
     GET /api/v1/master/cluster_message
     GET /api/v1/master/telemetry
     POST /api/v1/auth/login
-    POST /api/v1/auth/munge
 """
 
 # What the token of a run reaches: "run" is that run alone, "trial" its trial, "experiment" every trial of its experiment; "any" is

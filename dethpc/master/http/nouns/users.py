@@ -56,18 +56,6 @@ class LoginRequest(Wire):
     is_hashed: bool | None = None
 
 
-class Nonce(Wire):
-    """Ours: a number that is used once."""
-
-    nonce: str
-
-
-class Credential(Wire):
-    """Ours: what munge vouches for."""
-
-    credential: str
-
-
 class Proof(Wire):
     """Ours: the HMAC that only the owner's master can compute."""
 
@@ -234,18 +222,6 @@ def proof(nonce: str, request: Request, auth: TheAuth, run: str = "") -> Proof:
         return Proof(proof=auth.proof(nonce, request.scope["server"], run))
     except ValueError as error:
         raise Refused(str(error)) from None
-
-
-@router.get("/auth/munge")
-def nonce(auth: TheAuth) -> Nonce:
-    """Where the site wants logins by munge: what the client's credential must repeat."""
-    return Nonce(nonce=auth.munge.nonce())
-
-
-@router.post("/auth/munge")
-def login_by_munge(given: Credential, request: Request, auth: TheAuth) -> Credential:
-    """The owner's key, in a credential that only the owner can decode."""
-    return Credential(credential=auth.munge.answer(given.credential, auth.whereabouts(request.scope["server"])))
 
 
 @router.post("/auth/logout")
