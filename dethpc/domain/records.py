@@ -141,7 +141,15 @@ class ModelVersion:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
-Record = Union[User, Token, Workspace, WorkspacePin, Project, Template, Model, ModelVersion]
+@dataclass(slots=True)
+class ArchivedTrial:
+    """A trial that is archived though its experiment may not be."""
+
+    trial_id: int
+    archived_at: float
+
+
+Record = Union[User, Token, Workspace, WorkspacePin, Project, Template, Model, ModelVersion, ArchivedTrial]
 
 KEYS: dict[type, tuple[str, ...]] = {
     User: ("id",),
@@ -152,6 +160,7 @@ KEYS: dict[type, tuple[str, ...]] = {
     Template: ("name",),
     Model: ("id",),
     ModelVersion: ("model", "number"),
+    ArchivedTrial: ("trial_id",),
 }
 """The fields that tell the records of one kind apart."""
 
@@ -164,6 +173,7 @@ FOUND_BY: dict[type, tuple[tuple[str, ...], ...]] = {
     Template: (("workspace_id",),),
     Model: (("name",),),
     ModelVersion: (("checkpoint",),),
+    ArchivedTrial: (),
 }
 """The fields by which records are looked up besides: the indexes of their tables."""
 

@@ -24,7 +24,6 @@ _PARTS: dict[str, str] = {
     r"/api/v1/task/logs": "lines of a task's log are taken at POST /task-logs",
     r"/api/v1/projects/[^/]+/experiments/metric-ranges": "ranges of metrics come with the WebUI's table, not yet",
     r"/api/v1/projects/[^/]+/experiments/retain_logs": _RETENTION,
-    r"/api/v1/runs": "lists of runs and actions on many of them are not supported yet: ask for an experiment's trials",
     r"/api/v1/(k8s-resource-managers|namespace-bindings)": _KUBERNETES,
     r"/api/v1/workspaces/[^/]+/((list-)?namespace-bindings|get-k8s-resource-quotas|set-resource-quota)": _KUBERNETES,
     r"/api/v1/projects/[^/]+/(columns|metadata)": "columns of hyperparameters and metrics come with the WebUI's table, not yet",

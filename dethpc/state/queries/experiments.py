@@ -108,6 +108,11 @@ def experiments_that_configure(connection: Connection, field: str) -> dict[int, 
     return {row.id: row.config for row in matches}
 
 
+def experiments_by_id(connection: Connection, experiment_ids: Sequence[int]) -> list[Experiment]:
+    """Those that there are."""
+    return having(connection, Experiment, _experiment.id, experiment_ids)
+
+
 def all_experiments(connection: Connection) -> list[Experiment]:
     return rows.read(connection, Experiment)
 
@@ -160,7 +165,7 @@ class ExperimentFilter:
     parent_id: int | None = None
 
 
-_running_of_experiment = (
+running_of_experiment = (
     select(literal(1)).where(_run.experiment_id == _experiment.id, _run.state == RunState.RUNNING).exists()
 )
 _LIVE = [state for state in RunState if state is not RunState.ENDED]
@@ -215,7 +220,7 @@ def _experiment_conditions(criteria: ExperimentFilter) -> list[ColumnElement[boo
     if criteria.archived is not None:
         where.append(_experiment.archived == criteria.archived)
     if criteria.states:
-        where.append(in_states(_experiment.state, criteria.states, _running_of_experiment))
+        where.append(in_states(_experiment.state, criteria.states, running_of_experiment))
     for label in criteria.labels:
         text = type_coerce(_experiment.labels, String)
         where.append(func.replace(text, json.dumps(label), "") != text)  # exact, where LIKE may ignore the case

@@ -134,13 +134,15 @@ def best_trials(connection: Connection, experiment_ids: Sequence[int]) -> dict[i
 def _first(order: Any) -> Any:
     """The id of the trial of ``_experiment`` that comes first."""
     measured = (_other.experiment_id == _experiment.id, _other.best_validation.is_not(None))
-    return select(_other.id).where(*measured).order_by(order, _other.id).limit(1).scalar_subquery()
+    first = select(_other.id).where(*measured).order_by(order, _other.id).limit(1)
+    return first.correlate(rows.table(Experiment)).scalar_subquery()
 
 
 # Each by the index on (experiment_id, best_validation): a window over all trials would read every one of them.
-_CHOSEN = select(
-    case((_experiment.smaller_is_better, _first(_other.best_validation)), else_=_first(_other.best_validation.desc()))
-).where(_experiment.id.in_(VALUES))
+best_of_experiment: ColumnElement[int] = case(
+    (_experiment.smaller_is_better, _first(_other.best_validation)), else_=_first(_other.best_validation.desc())
+)
+_CHOSEN = select(best_of_experiment).where(_experiment.id.in_(VALUES))
 _BEST_TRIALS = select(_trial.experiment_id, _trial.id, _trial.best_validation).where(_trial.id.in_(_CHOSEN))
 
 

@@ -114,6 +114,14 @@ OWNER = """
     GET /api/v1/experiments
     POST /api/v1/experiments
     POST /api/v1/experiments-search
+    POST /api/v1/runs
+    POST /api/v1/runs/archive
+    POST /api/v1/runs/delete
+    POST /api/v1/runs/kill
+    POST /api/v1/runs/move
+    POST /api/v1/runs/pause
+    POST /api/v1/runs/resume
+    POST /api/v1/runs/unarchive
     PUT /api/v1/experiments/by-external-id/{external_id:path}
     POST /api/v1/experiments/continue
     POST /api/v1/experiments/import

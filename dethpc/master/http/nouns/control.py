@@ -216,13 +216,13 @@ def move_all(chosen: Chosen, control: TheControl, records: TheRecords) -> Result
 
 def _each(act: Callable[[Control, int], Any], control: Control, chosen: ChosenExperiments) -> Results:
     """``act`` on each that is meant, one after the other."""
-    return Results(results=[Result(id=id, error=_tried(act, control, id)) for id in chosen.ids])
+    return Results(results=[Result(id=id, error=error_of(act, control, id)) for id in chosen.ids])
 
 
-def _tried(act: Callable[[Control, int], Any], control: Control, experiment_id: int) -> str:
+def error_of(act: Callable[..., Any], *subject: Any) -> str:
     """Why it was refused, else "". Raises what keeps the master from doing anything at all."""
     try:
-        act(control, experiment_id)
+        act(*subject)
     except (StoreError, MasterError, LeaseHeld):
         raise
     except DethpcError as refused:

@@ -19,7 +19,7 @@ from dethpc.domain.states import shown_as
 from dethpc.domain.trial_config import SearcherConfig
 from dethpc.engine import events
 from dethpc.engine.changes import ExperimentChanges
-from dethpc.errors import NotFound, NotSupportedYet, Refused, SchedulerUnavailable
+from dethpc.errors import NotFound, Refused, SchedulerUnavailable
 from dethpc.master.durable import contexts
 from dethpc.master.durable.records import Records
 from dethpc.master.experiments import filing, templates
@@ -69,7 +69,7 @@ from dethpc.master.http.nouns.trials import Trial, Trials
 from dethpc.master.http.router import new_router
 from dethpc.master.watching.cluster_view import ClusterView
 from dethpc.state import queries
-from dethpc.state.queries import ExperimentFigures, ExperimentFilter, Order
+from dethpc.state.queries import ExperimentFigures, ExperimentFilter
 from dethpc.state.store import SqlStore
 
 
@@ -260,24 +260,6 @@ class MetricNames(Wire):
     metric_names: list[MetricIdentifier]
 
 
-class SearchRequest(Wire):
-    limit: int | None = None
-    offset: int | None = None
-    project_id: int | None = None
-    sort: str | None = None
-    filter: str | None = None
-
-
-class Found(Wire):
-    experiment: Experiment
-    best_trial: Trial | None = None
-
-
-class SearchAnswer(Wire):
-    experiments: list[Found]
-    pagination: Pagination
-
-
 router = new_router(prefix="/api/v1", tags=["experiments"])
 
 
@@ -338,31 +320,6 @@ def list_experiments(
     figures = queries.experiment_figures(connection, [fact.id for fact in experiments])
     items = [Experiment.of(fact, figures[fact.id]) for fact in experiments]
     return Experiments(experiments=items, pagination=Pagination.of(total, begin, limit, len(items)))
-
-
-@router.post("/experiments-search")
-def search_experiments(request: SearchRequest, connection: Reading, who: Owner) -> SearchAnswer:
-    """Sorting by one column; filters come with the WebUI's table."""
-    if request.filter:
-        raise NotSupportedYet("filters in experiments-search are not supported yet; use GET /api/v1/experiments")
-    column, _, direction = (request.sort or "id=desc").split(",")[0].partition("=")
-    keys = {"startTime": "start_time", "endTime": "end_time", "numTrials": "num_trials", "forkedFrom": "forked_from"}
-    keys |= {
-        "resourcePool": "resource_pool",
-        "searcherMetricsVal": "searcher_metric_val",
-        "checkpointSize": "checkpoint_size",
-    }
-    criteria = ExperimentFilter(project_id=request.project_id)
-    limit = request.limit or 100
-    sorting = Order(keys.get(column, column), direction == "desc")
-    rows, total, begin = queries.list_experiments(connection, criteria, sorting, page(request.offset or 0, limit))
-    figures = queries.experiment_figures(connection, [fact.id for fact in rows])
-    ids = [figure.best_trial for figure in figures.values() if figure.best_trial is not None]
-    best = queries.trials_by_id(connection, ids)
-    best_figures = queries.trial_figures(connection, best)
-    trials = {fact.experiment_id: Trial.of(fact, best_figures[fact.id]) for fact in best}
-    items = [Found(experiment=Experiment.of(fact, figures[fact.id]), best_trial=trials.get(fact.id)) for fact in rows]
-    return SearchAnswer(experiments=items, pagination=Pagination.of(total, begin, limit, len(items)))
 
 
 @router.get("/experiment/labels", name="labels_in_use")
