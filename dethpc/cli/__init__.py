@@ -51,6 +51,7 @@ __all__ = ["main"]
         "workspace": ("dethpc.cli.workspace:workspace", "Group projects, with defaults for their experiments."),
         "project": ("dethpc.cli.project:project", "Group experiments."),
         "template": ("dethpc.cli.template:template", "Manage templates of configurations."),
+        "webhook": ("dethpc.cli.webhook:webhook", "Report what happens to experiments by HTTP, to Slack or by mail."),
         "deploy": ("dethpc.cli.deploy:deploy", "Run a private Slurm for trying and testing."),
         "run-local": ("dethpc.cli.run_local:run_local", "Run a whole experiment on this machine."),
         "simulate": ("dethpc.cli.simulate:simulate", "Estimate what a search costs before it runs."),

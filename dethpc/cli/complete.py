@@ -1,5 +1,5 @@
 """Shell completion of values that only the master knows: ids of experiments, trials, checkpoints, jobs, nodes, pools,
-templates and tokens; names of experiments, once their beginning is typed, and of users.
+templates, tokens and webhooks; names of experiments, once their beginning is typed, and of users.
 
 It requests them from a running master, never starts one, takes at most ``_PATIENCE``, and prints nothing on failure: a shell would
 show the message in the middle of the command line.
@@ -99,6 +99,13 @@ def _pools(session: Session) -> Words:
         yield pool["name"], pool.get("description") or ""
 
 
+def _webhooks(session: Session) -> Words:
+    from dethpc.client import webhooks
+
+    for webhook in webhooks.webhooks(session):
+        yield str(webhook["id"]), webhook["name"]
+
+
 def _templates(session: Session) -> Words:
     from dethpc.client import templates
 
@@ -124,6 +131,7 @@ _OF_PARAMETER: dict[str, list[Source]] = {
     "template": [_templates],
     "template_name": [_templates],
     "token_id": [_tokens],
+    "webhook_id": [_webhooks],
     "token_ids": [_tokens],
 }
 """By the name that a command has for its parameter."""

@@ -93,7 +93,6 @@ _SENTENCES = {
     "user login": _NO_LOGIN,
     "user rename": "It is not possible: your name is the one of your account on this machine",
     "user-group": _ONE_USER,
-    "webhook": "There are none: det experiment wait ID ends with the experiment, and its exit code says how",
     "workspace bindings": _NO_KUBERNETES,
     "workspace list-members": _ONE_USER,
     "workspace resource-quota": _NO_KUBERNETES,

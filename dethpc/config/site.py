@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Optional
 
@@ -216,6 +217,23 @@ class BadNodes(Section):
     exclude_hours: Annotated[float, Field(gt=0)] = 24
 
 
+def _network(value: str) -> str:
+    try:
+        ip_network(value, strict=False)
+    except ValueError:
+        raise wrong("an address or a network, such as 127.0.0.1 or 10.0.0.0/8", value=show(value)) from None
+    return value
+
+
+class Webhooks(Section):
+    """How events are sent to the receivers of webhooks, and where to."""
+
+    signing_key: Optional[Annotated[str, Field(min_length=1)]] = None  # None: the master makes one
+    base_url: Annotated[str, Field(pattern=r"^(https?://[^\s/]+(/[^\s]*)?)?$")] = ""  # of the pages; "": no links
+    allow: list[Annotated[str, AfterValidator(_network)]] = []  # such as loopback, which is refused otherwise
+    sendmail: Word = "sendmail"  # the program that takes mails
+
+
 class SiteConfig(Section):
     """Every field has a default: without pools, each Slurm partition is a pool; without Slurm, this machine is one."""
 
@@ -234,6 +252,7 @@ class SiteConfig(Section):
     limits: Limits = Limits()
     images: ImageCache = ImageCache()
     bad_nodes: BadNodes = BadNodes()
+    webhooks: Webhooks = Webhooks()
 
     @model_validator(mode="after")
     def _default_exists(self) -> SiteConfig:

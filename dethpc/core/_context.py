@@ -152,9 +152,9 @@ class Context:
     def alert(
         self, title: Optional[str] = None, description: Optional[str] = None, level: Optional[str] = "info"
     ) -> None:
-        """Say something that people should know: it is in the trial's log and among its reports.
+        """Say something that people should know: it is in the trial's log and among its reports, and webhooks send it.
 
-        ``level``: "debug", "info", "warn" or "error". It goes to no webhook yet.
+        ``level``: "debug", "info", "warn" or "error".
         """
         levels = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
         logger.log(levels.get(level or "info", logging.INFO), "alert: %s: %s", title or "", description or "")

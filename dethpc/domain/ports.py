@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from dethpc.domain.facts import Row
 from dethpc.domain.nodes import NodeState
-from dethpc.domain.records import Record
+from dethpc.domain.records import Record, WebhookDelivery
 
 Fact = TypeVar("Fact")
 
@@ -272,8 +272,9 @@ class Store(Protocol):
     is stored.
     """
 
-    def commit(self, rows: Sequence[Row]) -> None:
-        """Write the rows in order. A row replaces the one with the same key; a Metric that exists already is left alone.
+    def commit(self, rows: Sequence[Row | WebhookDelivery]) -> None:
+        """Write the rows in order. A row replaces the one with the same key; a Metric or a WebhookDelivery that exists already is
+        left alone.
 
         When an Attempt's ``void_after`` is set, metrics of that attempt with a larger ``seq`` no longer count: they leave every
         reader's answer and the summaries. So do those with a ``seq`` below zero, which are in no order with the others, of more

@@ -149,7 +149,82 @@ class ArchivedTrial:
     archived_at: float
 
 
-Record = Union[User, Token, Workspace, WorkspacePin, Project, Template, Model, ModelVersion, ArchivedTrial]
+class WebhookType(str, Enum):
+    """In which format a webhook's events are sent."""
+
+    DEFAULT = "DEFAULT"
+    SLACK = "SLACK"
+
+
+class TriggerType(str, Enum):
+    """What a webhook reports."""
+
+    EXPERIMENT_STATE_CHANGE = "EXPERIMENT_STATE_CHANGE"
+    METRIC_THRESHOLD_EXCEEDED = "METRIC_THRESHOLD_EXCEEDED"
+    TASK_LOG = "TASK_LOG"
+    CUSTOM = "CUSTOM"
+
+
+class WebhookMode(str, Enum):
+    """Of which experiments in its workspaces a webhook reports."""
+
+    WORKSPACE = "WORKSPACE"  # all
+    SPECIFIC = "SPECIFIC"  # those whose configuration names it
+
+
+@dataclass(slots=True)
+class Webhook:
+    """Where to send what happens to experiments. ``triggers``: of each its ``type`` (``TriggerType``) and its ``condition``."""
+
+    id: int
+    name: str
+    url: str  # http, https, or mailto
+    type: WebhookType
+    mode: WebhookMode
+    triggers: list[dict[str, Any]]
+    user_id: int
+    created_at: float
+    workspace_id: int | None = None  # None: of all
+    deleted: bool = False  # its id is given to no other
+
+
+class DeliveryState(str, Enum):
+    """What became of an event that a webhook reports."""
+
+    WAITING = "WAITING"
+    DELIVERED = "DELIVERED"
+    GIVEN_UP = "GIVEN_UP"
+
+
+@dataclass(slots=True)
+class WebhookDelivery:
+    """An event that a webhook reports, committed together with what it reports. Written once: a second one with its id counts for
+    nothing."""
+
+    id: str  # uuid: the event's
+    webhook_id: int
+    created_at: float
+    event: dict[str, Any]  # as the default format has it
+    state: DeliveryState = DeliveryState.WAITING
+    attempts: int = 0
+    not_before: float = 0.0  # it rests until then, after a failure
+    ended_at: float | None = None
+    answer: str = ""  # what the receiver answered last, or why it could not be reached
+
+
+Record = Union[
+    User,
+    Token,
+    Workspace,
+    WorkspacePin,
+    Project,
+    Template,
+    Model,
+    ModelVersion,
+    ArchivedTrial,
+    Webhook,
+    WebhookDelivery,
+]
 
 KEYS: dict[type, tuple[str, ...]] = {
     User: ("id",),
@@ -161,6 +236,8 @@ KEYS: dict[type, tuple[str, ...]] = {
     Model: ("id",),
     ModelVersion: ("model", "number"),
     ArchivedTrial: ("trial_id",),
+    Webhook: ("id",),
+    WebhookDelivery: ("id",),
 }
 """The fields that tell the records of one kind apart."""
 
@@ -174,6 +251,8 @@ FOUND_BY: dict[type, tuple[tuple[str, ...], ...]] = {
     Model: (("name",),),
     ModelVersion: (("checkpoint",),),
     ArchivedTrial: (),
+    Webhook: (("name",),),
+    WebhookDelivery: (("webhook_id", "state", "created_at"), ("ended_at",)),
 }
 """The fields by which records are looked up besides: the indexes of their tables."""
 

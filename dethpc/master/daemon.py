@@ -76,6 +76,7 @@ class Daemon:
             AtRest(home),
             self.folding,
             self.collector,
+            self.services.webhooks,
         ]
 
     def serve(self, where: Listening, port: int) -> None:

@@ -48,6 +48,11 @@ class Home:
         return self.root / "token"
 
     @property
+    def webhook_key(self) -> Path:
+        """``{"signing_key"}``: with which the master signs what webhooks send, unless the site names a key."""
+        return self.root / "webhooks.json"
+
+    @property
     def cluster_file(self) -> Path:
         """``{"cluster_id", "home", "inode", "copied_from"}``: what tells this home from others, where it is and which folder that
         is, and of which homes it is a copy that has become one of its own."""

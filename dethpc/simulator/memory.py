@@ -9,7 +9,7 @@ from typing import Any
 from dethpc.domain import facts, records
 from dethpc.domain.facts import Experiment, Row, Trial
 from dethpc.domain.ports import Snapshot
-from dethpc.domain.records import Record
+from dethpc.domain.records import Record, WebhookDelivery
 
 
 class MemoryStore:
@@ -18,10 +18,12 @@ class MemoryStore:
     def __init__(self) -> None:
         self._tables: dict[type, dict[tuple[Any, ...], Any]] = {}
 
-    def commit(self, rows: Sequence[Row]) -> None:
+    def commit(self, rows: Sequence[Row | WebhookDelivery]) -> None:
         for row in rows:
             table = self._tables.setdefault(type(row), {})
-            if type(row) in facts.ADDED_ONLY:
+            if isinstance(row, WebhookDelivery):
+                table.setdefault(records.key(row), copy.deepcopy(row))
+            elif type(row) in facts.ADDED_ONLY:
                 table.setdefault(facts.key(row), copy.deepcopy(row))
             else:
                 table[facts.key(row)] = copy.deepcopy(row)

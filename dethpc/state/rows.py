@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Select, Table, and_, delete, o
 
 from dethpc.domain import facts
 from dethpc.domain.facts import Attempt, Checkpoint, Metric, Row, Run, SearchNote, Trial
+from dethpc.domain.records import WebhookDelivery
 from dethpc.domain.states import AttemptState, RunState
 from dethpc.errors import StoreError
 from dethpc.state import dialects, sums, tables
@@ -60,7 +61,7 @@ def each(connection: Connection, fact: type[Fact], *where: ColumnElement[bool]) 
             yield fact(*row)
 
 
-def write(connection: Connection, rows: Iterable[Row], recent: Recent | None = None) -> None:
+def write(connection: Connection, rows: Iterable[Row | WebhookDelivery], recent: Recent | None = None) -> None:
     """Write rows as ``ports.Store.commit`` promises, without the commit. ``recent`` is the writer's; none when it writes once.
 
     Tables do not depend on each other, so rows are grouped by table and the last of a key is written alone.
@@ -68,6 +69,7 @@ def write(connection: Connection, rows: Iterable[Row], recent: Recent | None = N
     by_fact: dict[type[Any], list[Any]] = {}
     for row in rows:
         by_fact.setdefault(type(row), []).append(row)
+    _add(connection, WebhookDelivery, by_fact.pop(WebhookDelivery, ()))
     for fact, group in by_fact.items():
         if fact not in FACTS:
             raise StoreError(f"{fact.__name__} is not a fact that the store keeps")

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, func, or_, select
 from dethpc.domain import facts, records
 from dethpc.domain.facts import Attempt, Experiment, Row, Run, Task, Trial
 from dethpc.domain.ports import Snapshot
-from dethpc.domain.records import Record
+from dethpc.domain.records import Record, WebhookDelivery
 from dethpc.domain.states import RunState, State
 from dethpc.errors import StoreError, StoreUnavailable
 from dethpc.state import engines, migrate, rows
@@ -96,11 +96,11 @@ class SqlStore:
     def before_commit(self, check: Callable[[], None] | None) -> None:
         self._writer.before_commit = check
 
-    def commit(self, rows: Sequence[Row]) -> None:
+    def commit(self, rows: Sequence[Row | WebhookDelivery]) -> None:
         """See ``ports.Store.commit``. What an attempt's ``void_after`` voided stays void."""
         self.begin(rows).result()
 
-    def begin(self, rows: Sequence[Row]) -> Future[None]:
+    def begin(self, rows: Sequence[Row | WebhookDelivery]) -> Future[None]:
         """As ``commit``, without waiting: commits that wait together share a transaction. The rows must not change."""
         return self._writer.submit(rows)
 

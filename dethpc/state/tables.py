@@ -200,6 +200,7 @@ _NAMES: dict[type, str] = {
     Spent: "spent_slots",
     SpentSum: "spent_slots_of_experiments",
     StoredSum: "checkpoints_of_experiments",
+    records.WebhookDelivery: "webhook_deliveries",
 }
 """Tables that are not called as the plural of what they hold."""
 

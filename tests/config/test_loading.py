@@ -647,7 +647,6 @@ def test_a_field_that_is_accepted_without_effect_gives_a_warning(field: str) -> 
         "environment.drop_capabilities": ["CAP"],
         "environment.pod_spec": {"spec": {}},
         "bind_mounts": [{"host_path": "/x", "container_path": "/y"}],
-        "integrations.webhooks": {"webhook_id": [1]},
         "pbs.slots_per_node": 1,
         "pbs.pbsbatch_args": ["-l x"],
         "debug": True,

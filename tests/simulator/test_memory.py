@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dethpc.domain.records import User
+from dethpc.domain.records import User, WebhookDelivery
 from dethpc.simulator.memory import MemoryStore
 from tests.state.contract import RecordContract
 
@@ -16,3 +16,6 @@ class TestMemory(RecordContract):
 
     def users(self, store: MemoryStore) -> list[User]:
         return store.rows(User)
+
+    def deliveries(self, store: MemoryStore) -> list[WebhookDelivery]:
+        return store.rows(WebhookDelivery)

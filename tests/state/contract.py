@@ -22,7 +22,7 @@ from sqlalchemy import Connection, event, inspect, text
 
 from dethpc.domain import facts
 from dethpc.domain.ports import Store
-from dethpc.domain.records import Token, TokenKind, User
+from dethpc.domain.records import DeliveryState, Token, TokenKind, User, WebhookDelivery
 from dethpc.domain.states import CheckpointState, Intent, RunState, State
 from dethpc.errors import LeaseHeld, StoreError
 from dethpc.state import SqlStore, engines, migrate, open_store, rows, tables
@@ -136,9 +136,12 @@ def _checkpoints_of(rows: Iterable[facts.Checkpoint]) -> list[tuple[int, int, in
 
 
 class RecordContract:
-    """What every store does with records. Subclasses give the fixture ``any_store`` and the method ``users``."""
+    """What every store does with records. Subclasses give the fixture ``any_store``, the methods ``users`` and ``deliveries``."""
 
     def users(self, store: Any) -> list[User]:
+        raise NotImplementedError
+
+    def deliveries(self, store: Any) -> list[WebhookDelivery]:
         raise NotImplementedError
 
     def test_a_record_takes_the_place_of_the_one_with_its_key(self, any_store: Store) -> None:
@@ -155,6 +158,14 @@ class RecordContract:
         any_store.drop(User(1, "ada", 1.5, 1.5))
         assert [user.username for user in self.users(any_store)] == ["grace"]
 
+    def test_a_delivery_is_committed_along_with_rows_and_written_once(self, any_store: Store) -> None:
+        delivery = WebhookDelivery("e-1", 1, 1.5, {"event_id": "e-1"})
+        sent = replace(delivery, state=DeliveryState.DELIVERED, attempts=1)
+        any_store.commit([facts.NodeHealth("n1"), delivery])
+        any_store.put(sent)
+        any_store.commit([delivery])
+        assert self.deliveries(any_store) == [sent]
+
     def test_no_snapshot_holds_records(self, any_store: Store) -> None:
         any_store.put(User(1, "ada", 1.5, 1.5))
         assert not any(any_store.load().rows.values())
@@ -170,6 +181,10 @@ class StoreContract(RecordContract):
     def users(self, store: SqlStore) -> list[User]:
         with store.read() as connection:
             return queries.find(connection, User)
+
+    def deliveries(self, store: SqlStore) -> list[WebhookDelivery]:
+        with store.read() as connection:
+            return queries.find(connection, WebhookDelivery)
 
     def test_an_empty_store_loads_nothing_and_counts_from_one(self, store: SqlStore) -> None:
         snapshot = store.load()

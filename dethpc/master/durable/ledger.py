@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from dethpc.domain.facts import Row
 from dethpc.domain.ports import Snapshot, Store
+from dethpc.domain.records import WebhookDelivery
 from dethpc.engine import ClusterState, step
 from dethpc.engine.events import Event
 from dethpc.engine.fold import fold
@@ -47,6 +48,7 @@ MAY_STILL_HAPPEN = (
 NOT_BEGUN = "The master waits for it. Nothing was started; running trials continue"
 
 Listener = Callable[[Sequence[Row]], None]
+Reporter = Callable[[Sequence[Event], Sequence[Row]], Sequence[WebhookDelivery]]
 Read = Callable[[], Event]
 Seen = TypeVar("Seen")
 
@@ -99,7 +101,8 @@ class _Listening:
 class Ledger:
     """``do`` is safe from any thread. ``state`` may be read by listeners, and by others only for a single look-up.
 
-    ``announce`` gets the rows of each batch before they are committed. ``on_broken`` is called when a listener failed for good, or
+    ``announce`` gets the rows of each batch before they are committed. ``report`` gets them with their events, and returns what
+    webhooks report of them, which is committed along. ``on_broken`` is called when a listener failed for good, or
     the database cannot be read any more: nothing is decided any more, all callers have their answers, and the master must end. Its
     next start writes what a listener did not. ``loaded``: what the store gave already; nobody has written to it since.
     """
@@ -118,6 +121,7 @@ class Ledger:
         self._wishes: Wishes[_Wish] = Wishes()
         self._listeners: list[_Listening] = []
         self.announce: Listener = lambda rows: None
+        self.report: Reporter = lambda happened, rows: ()
         self._on_broken = on_broken
         self._broken_by: BaseException | None = None
         self.pulse = Pulse()
@@ -240,6 +244,7 @@ class Ledger:
 
     def _commit(self, batch: list[Item]) -> None:
         rows: list[Row] = []
+        happened: list[Event] = []
         decided: list[tuple[Future[list[Row]], list[Row]]] = []
         try:
             for wish, future in batch:
@@ -250,6 +255,7 @@ class Ledger:
                 try:
                     for event in [wish.read()] if isinstance(wish, _Reading) else wish:
                         changed += step(self.state, event)
+                        happened.append(event)
                 except DethpcError as refusal:
                     future.set_exception(refusal)
                 else:
@@ -257,7 +263,8 @@ class Ledger:
                 rows += changed
             if rows:
                 self.announce(rows)
-                self._when_the_server_answers(batch, lambda: self._store.commit(rows))
+                reports = self._when_the_server_answers(batch, lambda: self.report(happened, rows))
+                self._when_the_server_answers(batch, lambda: self._store.commit([*rows, *reports]))
         except Exception as failure:
             self._not_committed([item for item in batch if not item[1].done()], failure)
             return

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, suppress
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection
@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from dethpc.domain import records
 from dethpc.domain.ports import Store
 from dethpc.domain.records import Record
+from dethpc.errors import NotFound
 from dethpc.master.durable.row_file import RowFile
 from dethpc.rundir.home import Home
 from dethpc.state import SqlStore
@@ -27,7 +28,8 @@ MOST_LINES = 1000
 
 
 class Records:
-    """Every method may be called from any thread. The file says no more than the database: digests, and no secrets."""
+    """Every method may be called from any thread. The file says no more than the database. Of tokens and passwords
+    both have digests; the URL of a webhook may be a secret."""
 
     def __init__(self, store: SqlStore, home: Home, check_lease: Callable[[], None] = lambda: None) -> None:
         """Rewrites the file where it does not say what the database does. ``check_lease``: see ``ChangeLog``. Raises: OSError."""
@@ -75,6 +77,13 @@ class Records:
             changed = to(self.get(kind, *key))
             self._put(changed)
         return changed
+
+    def copy(self, kind: type[Record], keys: Iterable[Sequence[Any]]) -> None:
+        """Write to the file what the database holds under these keys: a transaction of the ledger put it there."""
+        with self._lock:
+            for key in keys:
+                with suppress(NotFound):
+                    self._write(self.get(kind, *key))
 
     def drop(self, record: Record) -> None:
         """See ``ports.Store.drop``."""

@@ -35,6 +35,7 @@ from dethpc.master.watching.cluster_view import ClusterView
 from dethpc.master.watching.foreign_runs import ForeignRuns
 from dethpc.master.watching.wait_reasons import WaitReasons
 from dethpc.master.watching.worker_reports import WorkerReports
+from dethpc.master.webhooks.service import Webhooks
 from dethpc.state import queries
 from dethpc.state.queries import Order
 from dethpc.state.store import SqlStore
@@ -111,6 +112,7 @@ TheCluster = Annotated[ClusterView, _part("cluster")]
 TheWaits = Annotated[WaitReasons, _part("waits")]
 TheImages = Annotated[Images, _part("images")]
 TheDoorbell = Annotated[Doorbell, _part("doorbell")]
+TheWebhooks = Annotated[Webhooks, _part("webhooks")]
 Owner = Annotated[Principal, Depends(owner)]
 Peer = Annotated[str, Depends(peer)]
 MayCreate = Annotated[bool, Depends(creating)]

@@ -27,6 +27,7 @@ from dethpc.master.watching.foreign_runs import ForeignRuns
 from dethpc.master.watching.wait_reasons import WaitReasons
 from dethpc.master.watching.watch import Watch
 from dethpc.master.watching.worker_reports import WorkerReports
+from dethpc.master.webhooks.service import Webhooks
 from dethpc.state.store import SqlStore
 
 
@@ -52,6 +53,7 @@ class Services:
     images: Images
     doorbell: Doorbell
     commits: Commits
+    webhooks: Webhooks
 
 
 def services_of(
@@ -86,4 +88,5 @@ def services_of(
         images=builder.images,
         doorbell=Doorbell(parts.ledger, parts.store, watch.runs),
         commits=Commits(parts.ledger),
+        webhooks=Webhooks(parts, records),
     )

@@ -31,7 +31,6 @@ _PARTS: dict[str, str] = {
     r"/api/v1/(roles|groups|permissions|users)": _ALONE,
     r"/users": _ALONE,
     r"/api/v1/config-policies": "configuration policies are not supported yet; site.yaml holds a site's defaults",
-    r"/api/v1/webhooks": "webhooks are not supported yet",
     r"(/api/v1)?/resources/allocation": "reports of use are not supported yet; det goodput shows slot-hours, and sacct jobs",
     r"/api/v1/master/cluster_message": "a message to all users is not supported yet",
     r"/api/v1/cleanup_logs": _RETENTION,

@@ -23,6 +23,10 @@ from dethpc.domain.records import (
     Token,
     TokenKind,
     User,
+    Webhook,
+    WebhookDelivery,
+    WebhookMode,
+    WebhookType,
     Workspace,
     WorkspacePin,
 )
@@ -155,6 +159,10 @@ def make(folder: Path) -> None:
         )
         records.put(ModelVersion("digits", 1, "c-1", master.now(), labels=["best"]))
         records.put(Template("usual", {"max_restarts": 1}, 2))
+        trigger = {"type": "EXPERIMENT_STATE_CHANGE", "condition": {"state": "ERROR"}}
+        kind, mode = WebhookType.SLACK, WebhookMode.WORKSPACE
+        records.put(Webhook(1, "chat", "https://example.org/", kind, mode, [trigger], ada.id, master.now()))
+        records.put(WebhookDelivery("e-1", 1, master.now(), {"event_id": "e-1"}, attempts=2, answer="503"))
     connection = sqlite3.connect(database)
     (folder / "database.sql").write_text("\n".join(connection.iterdump()) + "\n")
     connection.close()

@@ -45,7 +45,7 @@ def test_a_task_session_shows_its_token_in_its_own_header(served: Served) -> Non
         ("GET", "/api/v1/experiments/x", None, 400, 3),
         ("POST", "/api/v1/experiments/99/pause", None, 404, 5),
         ("POST", "/api/v1/experiments", "[]", 400, 3),
-        ("POST", "/api/v1/webhooks", {}, 501, 12),
+        ("POST", "/api/v1/workspaces/1/set-resource-quota", {}, 501, 12),
         ("POST", "/api/v1/preview-hp-search", {"config": {"searcher": {"name": "x"}}}, 400, 3),
         ("GET", "/api/v1/trials/1/logs?timestampAfter=yesterday", None, 400, 9),
         ("GET", "/api/v1/trials/1/logs?searchText=(&enableRegex=true", None, 400, 9),

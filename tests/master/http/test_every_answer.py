@@ -82,6 +82,7 @@ IDS: Mapping[str, object] = {
     "trial_id": 1,
     "user_id": 1,
     "username": "OWNER",
+    "webhook_id": 1,
     "uuid": uuid_of(1, 2),
     "workspace_id": 1,
 }

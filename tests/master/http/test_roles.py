@@ -238,6 +238,12 @@ OWNER = """
     POST /api/v1/users/{user_id}/password
     GET /api/v1/users/{username}/by-username
     GET /api/v1/waiting
+    GET /api/v1/webhooks
+    POST /api/v1/webhooks
+    DELETE /api/v1/webhooks/{webhook_id}
+    PATCH /api/v1/webhooks/{webhook_id}
+    GET /api/v1/webhooks/{webhook_id}/deliveries
+    POST /api/v1/webhooks/{webhook_id}/test
     GET /api/v1/workspaces
     POST /api/v1/workspaces
     DELETE /api/v1/workspaces/{workspace_id}

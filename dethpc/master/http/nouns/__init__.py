@@ -28,6 +28,7 @@ from dethpc.master.http.nouns import (
     trials,
     unmanaged,
     users,
+    webhooks,
     workspaces,
 )
 
@@ -65,5 +66,6 @@ ROUTERS = (
     workspaces.router,
     projects.router,
     models.router,
+    webhooks.router,
 )
 """Of two routes that a path fits, the first one counts."""

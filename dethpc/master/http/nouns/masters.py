@@ -14,7 +14,7 @@ from dethpc.domain.secrets import masked
 from dethpc.errors import NotSupportedYet, RunOver, StoreUnavailable, Unauthorized
 from dethpc.master import own_log
 from dethpc.master.http import streams
-from dethpc.master.http.access import Owner, TheAuth, TheCluster, TheCreator, TheElsewhere, TheInstallation
+from dethpc.master.http.access import Owner, TheAuth, TheCluster, TheCreator, TheElsewhere, TheInstallation, TheWebhooks
 from dethpc.master.http.auth import Auth
 from dethpc.master.http.models import Plain, Wire, time
 from dethpc.master.http.nouns.logs import MasterLogAnswer, MasterLogEntry
@@ -158,8 +158,8 @@ def _listed(elsewhere: ForeignRuns) -> TakeOver:
 
 
 @router.get("/api/v1/master/config")
-def config(installation: TheInstallation, creator: TheCreator, who: Owner) -> Config:
-    """What counts, secrets left out."""
+def config(installation: TheInstallation, creator: TheCreator, webhooks: TheWebhooks, who: Owner) -> Config:
+    """What counts, secrets left out; but receivers of webhooks need the key with which these are signed."""
     site = installation.site
     pools = {name: pool.model_dump(mode="json", exclude_defaults=True) for name, pool in site.pools.items()}
     shown = {
@@ -175,7 +175,8 @@ def config(installation: TheInstallation, creator: TheCreator, who: Owner) -> Co
         **creator.defaults(),
         "pools": pools,
     }
-    return Config(config=masked(shown))
+    signing = {"signing_key": webhooks.signing_key(), "base_url": webhooks.base_url}
+    return Config(config={**masked(shown), "webhooks": signing})
 
 
 @router.patch("/api/v1/master/config")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import re
 import time as clock
 from concurrent.futures import Future
@@ -129,21 +128,8 @@ class TaskLog(Wire):
     model_config = {**Wire.model_config, "alias_generator": None}
 
 
-class Alert(Wire):
-    title: str = ""
-    description: str = ""
-    level: str = ""
-
-
-class AlertRequest(Wire):
-    data: Alert
-    experiment_id: int = 0
-    trial_id: int | None = None
-
-
 router = new_router(prefix="/api/v1", tags=["unmanaged"])
 logs = new_router(tags=["unmanaged"])
-_log = logging.getLogger(__name__)
 
 
 def _trial(connection: Connection, trial_id: int) -> Trial:
@@ -374,16 +360,6 @@ def set_metadata(
     else:
         control.do(events.DescribeTrial(run_id, TrialChanges(metadata=request.metadata), clock.time()))
     return request
-
-
-@router.post("/webhooks/custom")
-def alert(request: AlertRequest, who: AnyPrincipal) -> dict[str, Any]:
-    """Something that training code wants known: it is in the master's log. Webhooks come in a later release."""
-    text = f"{request.data.title}: {request.data.description}"
-    _log.warning(
-        "alert of experiment %s, trial %s [%s] %s", request.experiment_id, request.trial_id, request.data.level, text
-    )
-    return {}
 
 
 # --- output

@@ -308,6 +308,7 @@ def delete_workspace(workspace_id: int, records: TheRecords, who: Owner) -> Dele
             "projects": live(records, stored.Project),
             "models": live(records, stored.Model),
             "templates": records.find(stored.Template),
+            "webhooks": live(records, stored.Webhook),
         }
         for kind, rows in kinds.items():
             if names := sorted(one.name for one in rows if one.workspace_id == row.id):

@@ -1,0 +1,1 @@
+"""Webhooks: what happens to experiments, sent to other programs and people."""
