@@ -16,6 +16,7 @@ from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Experiment, NodeHealth, Row, Run, Trial
 from dethpc.domain.records import (
+    ArchivedTrial,
     Model,
     ModelVersion,
     Project,
@@ -159,6 +160,7 @@ def make(folder: Path) -> None:
         )
         records.put(ModelVersion("digits", 1, "c-1", master.now(), labels=["best"]))
         records.put(Template("usual", {"max_restarts": 1}, 2))
+        records.put(ArchivedTrial(1, master.now()))
         trigger = {"type": "EXPERIMENT_STATE_CHANGE", "condition": {"state": "ERROR"}}
         kind, mode = WebhookType.SLACK, WebhookMode.WORKSPACE
         records.put(Webhook(1, "chat", "https://example.org/", kind, mode, [trigger], ada.id, master.now()))

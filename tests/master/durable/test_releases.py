@@ -54,6 +54,7 @@ LATER = {
         records.Project,
         records.Template,
         records.Model,
+        records.ArchivedTrial,
         records.Webhook,
         records.WebhookDelivery,
     }
