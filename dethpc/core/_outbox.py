@@ -1,7 +1,7 @@
 """Queue of checkpoints that are complete on this machine and wait for an unreachable store while the training continues.
 
-Each is also copied to the spool where there is one, and then outlives the job: a task of the master uploads what is still waiting
-when the training ends.
+Each is also copied to the store's ``fallback`` where it has one, and then outlives the job: a task of the master uploads what is
+still waiting when the training ends.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Set
 
 from dethpc.core._saving import Finishing
 from dethpc.errors import CheckpointError, CheckpointNotFound
 from dethpc.storage import CheckpointStore
 from dethpc.storage.driver import StoreAway
-from dethpc.storage.spool import Spooled
 
 logger = logging.getLogger("dethpc.core")
 
@@ -27,89 +26,82 @@ AT_THE_END = 900.0  # seconds for which the end of the training waits for them
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 
 
-class Waiting(ABC):
-    """A checkpoint that is whole on this machine. ``in_spool``: it is in the spool, too. ``size``: bytes."""
-
-    uuid: str
-    size: int
-    in_spool = False
-
-    @abstractmethod
-    def publish(self) -> None:
-        """Bring it to the store, unless it was deleted meanwhile from the spool. Raises OSError and CheckpointError."""
-
-    @abstractmethod
-    def stay(self) -> None:
-        """It is about to wait: copy what others may change meanwhile. Raises OSError."""
-
-    @abstractmethod
-    def report(self, late: bool) -> None:
-        """It is published, ``late`` if it had to wait."""
-
-    @abstractmethod
-    def keep(self) -> bool:
-        """Copy it to the spool; False where there is none. Raises OSError and CheckpointError."""
-
-    @abstractmethod
-    def report_spooled(self) -> None:
-        """It is in the spool."""
-
-    @abstractmethod
-    def leave(self) -> None:
-        """Remove it from this machine."""
-
-    @abstractmethod
-    def lost(self, why: str) -> None:
-        """Forget it, and report that."""
-
-
-class InSpool(Waiting):
-    """A checkpoint that is in the spool alone: its workers' machines have forgotten it."""
-
-    in_spool = True
-    size = 0
+class Waiting:
+    """A checkpoint that is whole: in the folder ``path`` of this machine, and with ``in_fallback`` where the store keeps what it
+    cannot take; without a ``path`` there alone. ``size``: bytes on this machine. ``started``: by the monotonic clock, when saving
+    began.
+    """
 
     def __init__(
         self,
         uuid: str,
         files: Dict[str, int],
         plain: Dict[str, Any],
-        spooled: Spooled,
+        store: CheckpointStore,
         finishing: Finishing,
+        path: Optional[Path] = None,
+        started: Optional[float] = None,
     ) -> None:
-        self.uuid, self._files, self._plain = uuid, files, plain
-        self._store, self._spool, self._finishing = spooled.store, spooled.spool, finishing
+        self.uuid, self.files, self._plain, self._path, self._started = uuid, files, plain, path, started
+        self._store, self._finishing = store, finishing
+        self.in_fallback = path is None
+        self.size = 0 if path is None else sum(files.values())
         self._gone = False
 
     def publish(self) -> None:
-        """One that somebody has deleted meanwhile is no failure of the training's."""
+        """Bring it to the store. One that somebody has deleted meanwhile from the fallback is no failure of the training's. Raises
+        OSError and CheckpointError."""
+        if not self.in_fallback:
+            self.files = self._bring()
+            return
         try:
-            self._spool.bring(self.uuid, self._store)
+            self._store.bring(self.uuid)
         except CheckpointNotFound:
             self._gone = not self._store.exists(self.uuid)
 
-    def report(self, late: bool) -> None:
-        if self._gone:
-            self._finishing.report_lost(self.uuid, f"it was deleted from {self._spool} before it reached its storage")
-        else:
-            self._finishing.report_waiting(self.uuid, self._files, self._plain, "")
+    def _bring(self) -> Dict[str, int]:
+        return self._store.publish(self.uuid, defer_checksums=True)
 
     def stay(self) -> None:
-        """It does."""
+        """It is about to wait: copy what others may change meanwhile. Raises OSError."""
+
+    def report(self, late: bool) -> None:
+        """It is published, ``late`` if it had to wait: how long that took says nothing of how long the next one takes."""
+        if self._gone:
+            why = f"it was deleted from {self._store.fallback} before it reached its storage"
+            self._finishing.report_lost(self.uuid, why)
+        elif self.in_fallback:
+            self.report_waiting("")
+        else:
+            self._finishing.report(self.uuid, self.files, self._plain, None if late else self._started)
+        self._forget()
+
+    def report_waiting(self, why: str) -> None:
+        self._finishing.report_waiting(self.uuid, self.files, self._plain, why)
 
     def keep(self) -> bool:
+        """Copy it to the fallback; False where there is none. Raises OSError and CheckpointError."""
+        if self._store.fallback is None or self._path is None:
+            return False
+        self._store.fallback.put(self.uuid, self._path)
         return True
 
-    def report_spooled(self) -> None:
-        """That was said when it came."""
+    def report_in_fallback(self) -> None:
+        self._finishing.report_in_fallback(self.uuid, self.files, self._plain)
 
     def leave(self) -> None:
+        """Remove it from this machine."""
         self._store.leave(self.uuid)
 
     def lost(self, why: str) -> None:
+        """Forget it, and report that."""
         self._store.discard(self.uuid)
-        self._spool.forget(self.uuid)
+        self._forget()
         self._finishing.report_lost(self.uuid, why)
+
+    def _forget(self) -> None:
+        if self._store.fallback is not None:
+            self._store.fallback.delete(self.uuid)
 
 
 class Outbox:
@@ -124,7 +116,7 @@ class Outbox:
         self._thread: Optional[threading.Thread] = None
         self._failures: List[BaseException] = []
         self._cannot_keep: Set[str] = set()
-        self._keeping = threading.Lock()  # while one is copied to the spool; or what became of it is reported
+        self._keeping = threading.Lock()  # while one is copied to the fallback; or what became of it is reported
 
     def bring(self, checkpoint: Waiting, on_waiting: Callable[[str], object]) -> bool:
         """Publish it now, or have it wait, which ``on_waiting`` hears with the reason. Returns whether it is published.
@@ -157,7 +149,7 @@ class Outbox:
         return False
 
     def follow(self, checkpoint: Waiting) -> None:
-        """Bring one that is in the spool, and nowhere else on this machine, when its turn has come."""
+        """Bring one that is in the fallback, and nowhere on this machine, when its turn has come."""
         self._append(checkpoint)
 
     def is_behind(self) -> bool:
@@ -173,11 +165,11 @@ class Outbox:
             self._changed.notify_all()
 
     def settle(self, uuid: Optional[str] = None) -> None:
-        """Wait until all can be read by everybody, in their store or in the spool, or this one; as ``bring`` waits for room. Raises
+        """Wait until all can be read by everybody, in their store or its fallback, or this one; as ``bring`` waits for room. Raises
         OSError."""
 
         def waits() -> bool:
-            return any(not one.in_spool and uuid in (None, one.uuid) for one in self._waiting)
+            return any(not one.in_fallback and uuid in (None, one.uuid) for one in self._waiting)
 
         with self._changed:
             self._wait_while(waits)
@@ -207,14 +199,14 @@ class Outbox:
             self._closing = True
             self._changed.notify_all()
             self._changed.wait_for(
-                lambda: all(one.in_spool for one in self._waiting),
+                lambda: all(one.in_fallback for one in self._waiting),
                 AT_THE_END if patience is None else patience,
             )
             self._changed.wait_for(lambda: self._busy is None)  # or it would be lost and there
             unstored, self._waiting = self._waiting, []
             self._changed.notify_all()
         for one in unstored:
-            if one.in_spool:
+            if one.in_fallback:
                 one.leave()
                 continue
             message = f"{self._store} did not answer until the job ended, and the checkpoint was on this node alone"
@@ -232,7 +224,7 @@ class Outbox:
 
         def is_full() -> bool:
             for one in list(self._waiting):
-                if self._is_full(checkpoint) and one.in_spool and one is not self._busy:
+                if self._is_full(checkpoint) and one.in_fallback and one is not self._busy:
                     self._waiting = [other for other in self._waiting if other is not one]
                     gone.append(one)
             return self._is_full(checkpoint)
@@ -248,7 +240,7 @@ class Outbox:
     def _keep(self, one: Waiting, again: bool = False) -> None:
         """``again``: even where it could not be kept before."""
         with self._keeping:
-            if one.in_spool or (one.uuid in self._cannot_keep and not again):
+            if one.in_fallback or (one.uuid in self._cannot_keep and not again):
                 return
             with self._changed:
                 if one not in self._waiting:  # it has gone up meanwhile, or was deleted
@@ -260,9 +252,9 @@ class Outbox:
                 self._cannot_keep.add(one.uuid)
                 logger.warning("checkpoint %s is on this node alone: %s", one.uuid, error)
                 return
-            one.report_spooled()
+            one.report_in_fallback()
             with self._changed:
-                one.in_spool = True
+                one.in_fallback = True
                 self._changed.notify_all()
 
     def _wait_while(self, unfit: Callable[[], bool]) -> None:
@@ -316,4 +308,4 @@ class Outbox:
             else:
                 logger.error("checkpoint %s cannot be published: %s", first.uuid, failure)
                 with self._keeping:
-                    first.leave() if first.in_spool else first.lost(str(failure))
+                    first.leave() if first.in_fallback else first.lost(str(failure))

@@ -10,12 +10,10 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from dethpc.core._outbox import Outbox, Waiting
 from dethpc.core._saving import METADATA, Finishing, Part, Write, large_of, new_id, selected, write_metadata
-from dethpc.errors import CheckpointNotFound
 from dethpc.rundir.tree import Tree
 from dethpc.storage import CheckpointStore
 from dethpc.storage.base import PathLike, Selector
 from dethpc.storage.manifest import listing
-from dethpc.storage.spool import Spool, Spooled
 
 _AT_ONCE = 1 << 20  # bytes that are copied at once
 
@@ -25,7 +23,6 @@ class SaveAlone:
 
     def __init__(self, store: CheckpointStore, finishing: Finishing, outbox: Outbox) -> None:
         self._store, self._finishing, self._outbox = store, finishing, outbox
-        self._spool = store.spool if isinstance(store, Spooled) else None
 
     @contextlib.contextmanager
     def store_path(
@@ -58,11 +55,9 @@ class SaveAlone:
                 write(path)
             write_metadata(path, plain)
             files = listing(path) if self._store.may_be_away else {}
-            return self._bring(
-                _Staged(storage_id, path, files, plain, started, self._store, self._finishing, self._spool)
-            )
+            return self._bring(Waiting(storage_id, files, plain, self._store, self._finishing, path, started))
 
-    def _bring(self, staged: _Staged) -> Part:
+    def _bring(self, staged: Waiting) -> Part:
         if not self._outbox.bring(staged, staged.report_waiting):
             return Part([], [])
         return Part(self._finishing.unsummed(staged.uuid), large_of(staged.files, staged.files))
@@ -99,84 +94,14 @@ class SaveAlone:
             with self._discarded_if_failing(storage_id):
                 staged = self._stage(storage_id)
                 files = {**paths, METADATA: write_metadata(staged, plain)}
-                rest = (plain, started, self._store, self._finishing, self._spool)
-                return self._bring(_Elsewhere(folder, list(paths), storage_id, staged, files, *rest))
+                rest = (files, plain, self._store, self._finishing, staged, started)
+                return self._bring(_Elsewhere(folder, list(paths), storage_id, *rest))
 
         self._finishing.finish(publish, storage_id, beside)
         return storage_id
 
 
-class _Staged(Waiting):
-    """A checkpoint that is written to ``path``, and its metadata with it."""
-
-    def __init__(
-        self,
-        uuid: str,
-        path: Path,
-        files: Dict[str, int],
-        plain: Dict[str, Any],
-        started: float,
-        store: CheckpointStore,
-        finishing: Finishing,
-        spool: Optional[Spool],
-    ) -> None:
-        self.uuid, self._path, self._plain, self._started = uuid, path, plain, started
-        self._store, self._finishing, self._spool = store, finishing, spool
-        self.files, self.size = files, sum(files.values())
-        self._gone = False
-
-    def publish(self) -> None:
-        """One that somebody has deleted meanwhile from the spool is no failure of the training's."""
-        if not self.in_spool or self._spool is None or not isinstance(self._store, Spooled):
-            self.files = self._bring()
-            return
-        try:
-            self.files = self._spool.publish_unless_deleted(self.uuid, self._store.store, self._bring)
-        except CheckpointNotFound:
-            self._store.discard(self.uuid)
-            self._gone = True
-
-    def _bring(self) -> Dict[str, int]:
-        return self._store.publish(self.uuid, defer_checksums=True)
-
-    def stay(self) -> None:
-        """Its files are there already, and nobody changes them."""
-
-    def report(self, late: bool) -> None:
-        """How long it took says nothing of how long the next one takes, if it was late."""
-        if self._gone:
-            self._finishing.report_lost(self.uuid, f"it was deleted from {self._spool} before it reached its storage")
-        elif self.in_spool:
-            self._finishing.report_waiting(self.uuid, self.files, self._plain, "")
-        else:
-            self._finishing.report(self.uuid, self.files, self._plain, None if late else self._started)
-        self._forget()
-
-    def report_waiting(self, why: str) -> None:
-        self._finishing.report_waiting(self.uuid, self.files, self._plain, why)
-
-    def keep(self) -> bool:
-        if self._spool is not None:
-            self._spool.keep(self.uuid, self._path)
-        return self._spool is not None
-
-    def report_spooled(self) -> None:
-        self._finishing.report_spooled(self.uuid, self.files, self._plain, str(self._spool))
-
-    def leave(self) -> None:
-        self._store.leave(self.uuid)
-
-    def lost(self, why: str) -> None:
-        self._store.discard(self.uuid)
-        self._forget()
-        self._finishing.report_lost(self.uuid, why)
-
-    def _forget(self) -> None:
-        if self._spool is not None:
-            self._spool.forget(self.uuid)
-
-
-class _Elsewhere(_Staged):
+class _Elsewhere(Waiting):
     """A checkpoint whose files are in a folder of somebody else's, and go up from there, unless they have to wait."""
 
     def __init__(self, folder: Path, paths: List[str], *rest: Any) -> None:
@@ -190,6 +115,7 @@ class _Elsewhere(_Staged):
     def stay(self) -> None:
         import shutil  # its archive formats are a good part of an import of core
 
+        assert self._path is not None  # where it is staged
         with Tree(self._folder) as here, Tree(self._path) as there:
             for path in self._paths:
                 if path.endswith("/"):

@@ -15,14 +15,13 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 from dethpc.core._distributed import DistributedContext, Group
 from dethpc.core._encode import jsonable
 from dethpc.core._merge import Conflicts, merge_metadata, merge_resources
-from dethpc.core._outbox import InSpool, Outbox
+from dethpc.core._outbox import Outbox, Waiting
 from dethpc.core._saving import METADATA, Finishing, Part, Write, large_of, new_id, selected, write_metadata
 from dethpc.core._together import together
 from dethpc.errors import CheckpointError
 from dethpc.storage import CheckpointStore
 from dethpc.storage.base import PathLike, Selector
 from dethpc.storage.manifest import Checksums, files_of, listing, measure
-from dethpc.storage.spool import Spooled
 
 logger = logging.getLogger("dethpc.core")
 
@@ -63,8 +62,6 @@ class SaveTogether:
 
     def __init__(self, dist: DistributedContext, store: CheckpointStore, finishing: Finishing, outbox: Outbox) -> None:
         self._dist, self._store, self._finishing, self._outbox = dist, store, finishing, outbox
-        self._spooled = store if isinstance(store, Spooled) else None
-        self._spool = self._spooled.spool if self._spooled else None
         self._beside: Optional[Group] = None  # of the workers, for what they do together in the background
 
     def close(self) -> None:
@@ -176,7 +173,7 @@ class SaveTogether:
         started: float,
         group: Group,
     ) -> Part:
-        """Publish what all have staged, or keep it in the spool while the store is away. ``seen``: the files of this worker."""
+        """Publish what all have staged, or keep it in the fallback while the store is away. ``seen``: the files of this worker."""
         chief = self._dist.rank == 0
         try:
             all_brought = together(
@@ -184,20 +181,21 @@ class SaveTogether:
             )
             names = _share(self._dist.rank, all_brought)
             save = _Save(storage_id, group, source, names, all_brought)
-            published = None
-            if self._spool is None or not all_brought[0].behind:
-                published = self._to_store(save, wait=self._spool is None)
-            spooled = None if published is not None else self._to_spool(save)
-            published = published or spooled or self._to_store(save, wait=True)
+            published, fallback = None, self._store.fallback
+            if fallback is None or not all_brought[0].behind:
+                published = self._to_store(save, wait=fallback is None)
+            aside = self._to_fallback(save, fallback) if published is None and fallback is not None else None
+            published = published or aside or self._to_store(save, wait=True)
         except BaseException:
             self._give_up(storage_id)
             raise
         self._leave(storage_id)
         assert published is not None  # who waits gets it, or an exception
         files, plain, without = published
-        if spooled is not None:
+        if aside is not None:
             if chief:
-                self._follow(storage_id, files, plain)
+                self._finishing.report_in_fallback(storage_id, files, plain)
+                self._outbox.follow(Waiting(storage_id, files, plain, self._store, self._finishing))
             return Part([], [])
         if chief:
             self._finishing.report(storage_id, files, plain, started)
@@ -219,73 +217,51 @@ class SaveTogether:
                 logger.warning("checkpoint %s cannot go to %s now: %s", save.storage_id, self._store, error)
                 return None
 
-        def publish(sent: Sequence[Checksums]) -> Optional[Published]:
-            files, plain, safe = _put_together(self._finishing, save, sent, self._store.stage(save.storage_id))
-            if tried(lambda: self._store.publish(save.storage_id, safe, files, defer_checksums=True)) is None:
-                return None
-            return Published(files, plain, self._finishing.unsummed(save.storage_id))
+        return self._write(save, self._store, save.source, tried)
 
-        return self._in_step(
-            save, lambda: tried(lambda: save.source.send(self._store, save.storage_id, save.names)), publish
-        )
-
-    def _to_spool(self, save: _Save) -> Optional[Published]:
-        """Publish it in the spool; None, on all workers, where that has no room or cannot be written."""
-        spool, chief = self._spool, self._dist.rank == 0
-        if spool is None:
-            return None
-        source = Source(save.source.root, staged=False)  # which stays as it is
+    def _to_fallback(self, save: _Save, fallback: CheckpointStore) -> Optional[Published]:
+        """Publish it there; None, on all workers, where that has no room or cannot be written."""
+        chief, published = self._dist.rank == 0, None
 
         def tried(call: Callable[[], T]) -> Optional[T]:
             try:
                 return call()
             except (OSError, CheckpointError) as error:
-                logger.warning("checkpoint %s cannot be kept in %s: %s", save.storage_id, spool, error)
+                logger.warning("checkpoint %s cannot be kept in %s: %s", save.storage_id, fallback, error)
                 return None
 
         def begin() -> Path:
             files = {name: size for brought in save.all_brought for name, size in brought.files.items()}
-            spool.check_room(sum(files.values()))
-            return spool.store.stage(save.storage_id)
-
-        def publish(sent: Sequence[Checksums]) -> Optional[Published]:
-            files, plain, safe = _put_together(self._finishing, save, sent, spool.store.stage(save.storage_id))
-            if tried(lambda: spool.store.publish(save.storage_id, safe, files)) is None:
-                return None
-            return Published(files, plain, [])
+            fallback.check_room(sum(files.values()))
+            return fallback.stage(save.storage_id)
 
         if together(save.group, lambda: tried(begin) if chief else None)[0] is None:
             return None
         try:
-            spooled = self._in_step(
-                save, lambda: tried(lambda: source.send(spool.store, save.storage_id, save.names)), publish
-            )
-        except BaseException:
-            if chief:
-                spool.store.discard(save.storage_id)
-            raise
-        if spooled is None and chief:
-            spool.store.discard(save.storage_id)
-        return spooled
+            source = Source(save.source.root, staged=False)  # which stays as it is
+            published = self._write(save, fallback, source, tried)
+        finally:
+            if published is None and chief:
+                fallback.discard(save.storage_id)
+        return published
 
-    def _in_step(
-        self,
-        save: _Save,
-        send: Callable[[], Optional[Checksums]],
-        publish: Callable[[Sequence[Checksums]], Optional[Published]],
+    def _write(
+        self, save: _Save, store: CheckpointStore, source: Source, tried: Callable[[Callable[[], Any]], Any]
     ) -> Optional[Published]:
-        """All send, and then the chief publishes; None, for all alike, where one of them returns None."""
-        sent = together(save.group, send)
+        """All send, and then the chief publishes; None, for all alike, where one of them is refused by ``tried``."""
+        sent = together(save.group, lambda: tried(lambda: source.send(store, save.storage_id, save.names)))
         whole = [checksums for checksums in sent if checksums is not None]
+        defer = store is self._store
+
+        def publish() -> Optional[Published]:
+            files, plain, safe = _put_together(self._finishing, save, whole, store.stage(save.storage_id))
+            if tried(lambda: store.publish(save.storage_id, safe, files, defer_checksums=defer)) is None:
+                return None
+            return Published(files, plain, self._finishing.unsummed(save.storage_id) if defer else [])
+
         if len(whole) < len(sent):
             return None
-        return together(save.group, lambda: publish(whole) if self._dist.rank == 0 else None)[0]
-
-    def _follow(self, storage_id: str, files: Dict[str, int], plain: Dict[str, Any]) -> None:
-        """Report what is in the spool, and bring it from there when the store is back."""
-        assert self._spooled is not None
-        self._finishing.report_spooled(storage_id, files, plain, str(self._spool))
-        self._outbox.follow(InSpool(storage_id, files, plain, self._spooled, self._finishing))
+        return together(save.group, lambda: publish() if self._dist.rank == 0 else None)[0]
 
     def _give_up(self, storage_id: str) -> None:
         """The chief alone discards: another worker that lost its connection cannot know whether the chief is publishing."""

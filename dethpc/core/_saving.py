@@ -131,12 +131,13 @@ class Finishing:
             self._report(ReportKind.CHECKPOINT, {**self._told(storage_id, files, metadata), "seconds": seconds})
         logger.info("stored checkpoint %s", storage_id)
 
-    def report_spooled(self, storage_id: str, files: Dict[str, int], metadata: Dict[str, Any], spool: str) -> None:
+    def report_in_fallback(self, storage_id: str, files: Dict[str, int], metadata: Dict[str, Any]) -> None:
         """It can be read, and outlives the job, but is not where it belongs."""
+        fallback = str(self._store.fallback)
         if self._on_cluster:
-            report = {**self._told(storage_id, files, metadata), "seconds": None, "spool": spool}
+            report = {**self._told(storage_id, files, metadata), "seconds": None, "spool": fallback}
             self._report(ReportKind.CHECKPOINT, report)
-        logger.info("checkpoint %s is in %s until %s answers", storage_id, spool, self._store)
+        logger.info("checkpoint %s is in %s until %s answers", storage_id, fallback, self._store)
 
     def _told(self, storage_id: str, files: Dict[str, int], metadata: Dict[str, Any]) -> Dict[str, Any]:
         if files.keys() <= {METADATA}:

@@ -150,7 +150,7 @@ def bring(garbage: Garbage, done: Path) -> Iterator[str]:
             yield from _brought_of(part, spool, brought, damaged, done)
     for uuid in garbage.forget:
         try:
-            spool.forget(uuid, garbage.claim(uuid))
+            spool.delete(uuid, claim=garbage.claim(uuid))
         except CheckpointNotOwned as error:
             _say_left(error)
         except (OSError, DethpcError) as error:
@@ -182,7 +182,7 @@ def _brought_of(part: Bring, spool: Spool, brought: list[str], damaged: dict[str
 def _brought(spool: Spool, uuid: str, store: CheckpointStore) -> str:
     """Why it cannot be brought now or later: "" where it was."""
     try:
-        spool.bring(uuid, store)
+        spool.move(uuid, store)
         return ""
     except CheckpointDamaged as error:
         return f"{error}, and this was its only copy, in {spool}"

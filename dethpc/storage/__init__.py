@@ -64,7 +64,7 @@ def build(
     if spool is None or not store.may_be_away:
         return store
     waiting = Spool(spool)
-    waiting.store.owner = owner
+    waiting.owner = owner
     return Spooled(store, waiting)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Callable, ContextManager, Dict, Iterator, List, NamedTup
 
 from dethpc.errors import CheckpointError, CheckpointNotOwned
 from dethpc.rundir.filesystem import FULL
-from dethpc.storage.manifest import Checksums
+from dethpc.storage.manifest import Checksums, listing
 from dethpc.storage.ownership import Claim, Identity, Owner, objection
 
 Selector = Callable[[str], bool]
@@ -101,11 +101,13 @@ class CheckpointStore(ABC):
     nothing about any checkpoint.
 
     ``str(store)`` says where it is, in words for people: a path or a URL. ``verify``: whether checksums of what is read are
-    compared. ``owner``: whom the manifests of published checkpoints name; None: nobody.
+    compared. ``owner``: whom the manifests of published checkpoints name; None: nobody. ``fallback``: another store, in which
+    checkpoints wait while this one is away; reading and deleting look there, too, so what is there counts as stored.
     """
 
     verify = True
     owner: Optional[Owner] = None
+    fallback: Optional[CheckpointStore] = None
 
     # --- writing --------------------------------------------------------------------------------------------------------
 
@@ -149,6 +151,25 @@ class CheckpointStore(ABC):
 
         Raises CheckpointError when there is such a checkpoint already.
         """
+
+    def put(self, uuid: str, source: PathLike) -> None:
+        """Store a whole checkpoint that is in the folder ``source``. Raises OSError, also where there is too little room."""
+        self.check_room(sum(listing(Path(source)).values()))
+        self.stage(uuid)
+        try:
+            self.publish(uuid, self.add(uuid, source))
+        except BaseException:
+            self.discard(uuid)
+            raise
+
+    def bring(self, uuid: str) -> None:
+        """Move a checkpoint from the ``fallback`` to where it belongs. Doing it twice does no harm.
+
+        Raises CheckpointNotFound where it is not in the fallback, or was deleted meanwhile.
+        """
+
+    def check_room(self, size: int) -> None:
+        """Raises OSError where a checkpoint of this size would be too much."""
 
     @property
     def may_be_away(self) -> bool:

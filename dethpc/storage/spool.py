@@ -1,6 +1,6 @@
 """Spool for checkpoints whose store is unreachable: a shared folder, where they outlive their job until a task uploads them.
 
-A checkpoint in the spool counts as one in its store: ``Spooled`` is a store that finds it in either place, and ``bring`` moves it.
+A checkpoint in the spool counts as one in its store: ``Spooled`` is a store that finds it in either place and moves it.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ import errno
 import os
 import time
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Sequence, TypeVar
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence, TypeVar, cast
 
 from dethpc.errors import CheckpointDamaged, CheckpointError, CheckpointNotFound
 from dethpc.rundir.tree import Tree, remove
-from dethpc.storage.base import CheckpointStore, Content, Held, PathLike, Selector
+from dethpc.storage.base import CheckpointStore, Content, PathLike, Selector
 from dethpc.storage.files import FileStore
-from dethpc.storage.manifest import Checksums, listing
 from dethpc.storage.ownership import Claim, Identity, Owner
 
-T = TypeVar("T")
+M = TypeVar("M", bound=Callable[..., Any])
 
 MOST_BYTES = 64 << 30
 """What the spool of an installation holds at most."""
@@ -33,22 +32,13 @@ def _free(path: str) -> int:
     return status.f_bavail * status.f_frsize
 
 
-class Spool:
+class Spool(FileStore):
     """The folder. It is made when the first checkpoint comes."""
-
-    def __init__(self, folder: PathLike) -> None:
-        self.store = FileStore(folder)
-
-    def __str__(self) -> str:
-        return str(self.store)
-
-    def has(self, uuid: str) -> bool:
-        return self.store.exists(uuid)
 
     @contextlib.contextmanager
     def held(self, uuid: str) -> Iterator[Optional[CheckpointStore]]:
         """A store to read the checkpoint from until the end, even when it is brought to its own meanwhile; None: it is there."""
-        if not self.has(uuid):
+        if not self.exists(uuid):
             yield None
             return
         links = Path(str(self), f".{uuid}.{os.urandom(4).hex()}.partial")  # ``tidy`` removes it for a reader that died
@@ -68,73 +58,47 @@ class Spool:
                     else:
                         os.link(Path(str(self), uuid, path), links / uuid / path)
         except OSError:  # it has gone meanwhile; or its file system has no room, or no such links
-            return self.store if self.has(uuid) else None
-        return FileStore(links) if self.has(uuid) else None
-
-    def keep(self, uuid: str, source: PathLike) -> None:
-        """Copy a whole checkpoint to it, brought to disk and summed. Raises OSError, also where there is too little room, and
-        CheckpointError."""
-        self.check_room(sum(listing(Path(source)).values()))
-        self.store.stage(uuid)
-        try:
-            self.store.publish(uuid, self.store.add(uuid, source))
-        except BaseException:
-            self.store.discard(uuid)
-            raise
+            return self if self.exists(uuid) else None
+        return FileStore(links) if self.exists(uuid) else None
 
     def check_room(self, size: int) -> None:
-        """Make the folder; raises OSError where a checkpoint of this size would be too much."""
+        """Makes the folder, too."""
         Path(str(self)).mkdir(mode=0o700, parents=True, exist_ok=True)
-        held = sum(one.size for one in self.store.names())
+        held = sum(one.size for one in self.names())
         if held + size > MOST_BYTES or 2 * size > _free(str(self)):
             raise OSError(errno.ENOSPC, f"{self} has no room for {size} bytes more")
 
-    def forget(self, uuid: str, claim: Optional[Claim] = None) -> None:
-        self.store.delete(uuid, claim=claim)
-
-    def names(self) -> List[str]:
-        """The checkpoints in it. Raises OSError."""
-        return sorted(one.uuid for one in self.store.names() if one.whole)
-
     def tidy(self) -> None:
         """Remove copies whose writers died. Raises OSError."""
-        for one in list(self.store.names()):
+        for one in list(self.names()):
             if not one.whole and one.changed < time.time() - _ABANDONED:
-                self.store.discard(one.uuid)
+                self.discard(one.uuid)
 
-    def bring(self, uuid: str, store: CheckpointStore) -> None:
+    def move(self, uuid: str, store: CheckpointStore) -> None:
         """Move a checkpoint to its ``store``, which looks into no spool; it is in one of the two at any time. Doing it twice does
         no harm. Raises OSError and CheckpointError: CheckpointNotFound where it is in neither, or was deleted meanwhile."""
-        owner = self.store.identity(uuid).owner
+        owner, gone = self.identity(uuid).owner, CheckpointNotFound(f"checkpoint {uuid} is not in {self}")
         if self._is_in(store, uuid, owner):
             store.discard(uuid)  # what is left of the staging of one that died right after publishing
         else:
             try:
-                with self.held(uuid) as source, (source or self.store).restore(uuid) as folder:
+                with self.held(uuid) as source, (source or self).restore(uuid) as folder:
                     store.stage(uuid)
                     brought = store.add(uuid, folder)
-                    self.publish_unless_deleted(uuid, store, lambda: store.publish(uuid, brought, owner=owner))
+                    if not self.exists(uuid):
+                        raise gone
+                    store.publish(uuid, brought, owner=owner)
+                # A deletion takes it out of the spool first, and then out of the store. So what is gone from the spool by now has
+                # been deleted, and goes from the store, too; and what is still in the spool, the deletion finds in the store.
+                if not self.exists(uuid):
+                    store.delete(uuid)
+                    raise gone
             except (OSError, CheckpointError):
-                if self.has(uuid):
+                if self.exists(uuid):
                     raise
                 store.discard(uuid)
-                raise CheckpointNotFound(f"checkpoint {uuid} is not in {self}") from None
-        self.forget(uuid)
-
-    def publish_unless_deleted(self, uuid: str, store: CheckpointStore, publish: Callable[[], T]) -> T:
-        """What ``publish`` returns, which publishes in ``store`` what is in the spool, too.
-
-        A deletion takes it out of the spool first, and then out of the store. So what is gone from the spool by the time that it is
-        in the store has been deleted, and goes from there; and what is still in the spool then, the deletion finds in the store.
-        Raises CheckpointNotFound for one that was deleted, OSError.
-        """
-        if not self.has(uuid):
-            raise CheckpointNotFound(f"checkpoint {uuid} was deleted from {self}")
-        published = publish()
-        if not self.has(uuid):
-            store.delete(uuid)
-            raise CheckpointNotFound(f"checkpoint {uuid} was deleted from {self} on its way to {store}")
-        return published
+                raise gone from None
+        self.delete(uuid)
 
     def _is_in(self, store: CheckpointStore, uuid: str, owner: Optional[Owner]) -> bool:
         """What is damaged there makes room for the copy that is whole. Raises CheckpointNotOwned where it is another's."""
@@ -147,11 +111,23 @@ class Spool:
             return False
 
 
+def _by_store(method: M) -> M:
+    """The method of ``Spooled`` that calls the same of its store."""
+    name = method.__name__
+
+    def call(self: Spooled, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self.store, name)(*args, **kwargs)
+
+    return cast(M, call)
+
+
 class Spooled(CheckpointStore):
-    """``store``, with what waits for it in ``spool``, which is looked at first: it is there when the store is away."""
+    """``store``, with what waits for it in ``fallback``, which is looked at first: it is there when the store is away."""
+
+    fallback: Spool
 
     def __init__(self, store: CheckpointStore, spool: Spool) -> None:
-        self.store, self.spool = store, spool
+        self.store, self.fallback = store, spool
         self.owner = store.owner
 
     def __str__(self) -> str:
@@ -159,13 +135,13 @@ class Spooled(CheckpointStore):
 
     @contextlib.contextmanager
     def _of(self, uuid: str) -> Iterator[CheckpointStore]:
-        with self.spool.held(uuid) as spooled:
+        with self.fallback.held(uuid) as spooled:
             yield spooled or self.store
 
     # --- reading
 
     def exists(self, uuid: str) -> bool:
-        return self.spool.has(uuid) or self.store.exists(uuid)
+        return self.fallback.exists(uuid) or self.store.exists(uuid)
 
     @contextlib.contextmanager
     def restore(
@@ -195,14 +171,17 @@ class Spooled(CheckpointStore):
             return store.surviving(uuid, globs)
 
     def identity(self, uuid: str) -> Identity:
-        spooled = self.spool.store.identity(uuid)
+        spooled = self.fallback.identity(uuid)
         return spooled if spooled.exists else self.store.identity(uuid)
 
     def delete(self, uuid: str, globs: Sequence[str] = ("**/*",), *, claim: Optional[Claim] = None) -> Dict[str, int]:
         """In both places, in the spool first: whoever brings it from there looks there again when it has arrived."""
-        remaining = self.spool.store.delete(uuid, globs, claim=claim)
+        remaining = self.fallback.delete(uuid, globs, claim=claim)
         stored = self.store.delete(uuid, globs, claim=claim)
         return remaining or stored
+
+    def bring(self, uuid: str) -> None:
+        self.fallback.move(uuid, self.store)
 
     # --- what the store alone does
 
@@ -210,61 +189,20 @@ class Spooled(CheckpointStore):
     def may_be_away(self) -> bool:
         return self.store.may_be_away
 
-    def may_come_back(self, error: OSError) -> bool:
-        return self.store.may_come_back(error)
-
-    def full(self) -> str:
-        return self.store.full()
-
-    def stage(self, uuid: str) -> Path:
-        return self.store.stage(uuid)
-
-    def add(self, uuid: str, source: PathLike, paths: Optional[Sequence[str]] = None) -> Checksums:
-        return self.store.add(uuid, source, paths)
-
-    def flush(self, uuid: str, paths: Sequence[str]) -> Checksums:
-        return self.store.flush(uuid, paths)
-
-    def publish(
-        self,
-        uuid: str,
-        safe: Optional[Checksums] = None,
-        files: Optional[Dict[str, int]] = None,
-        *,
-        defer_checksums: bool = False,
-        owner: Optional[Owner] = None,
-    ) -> Dict[str, int]:
-        return self.store.publish(uuid, safe, files, defer_checksums=defer_checksums, owner=owner)
-
-    def discard(self, uuid: str) -> None:
-        self.store.discard(uuid)
-
-    def leave(self, uuid: str) -> None:
-        self.store.leave(uuid)
-
-    def without_checksums(self, uuid: str) -> List[str]:
-        return self.store.without_checksums(uuid)
-
-    def add_checksums(self, uuid: str, paths: Sequence[str], part: int = 0) -> None:
-        self.store.add_checksums(uuid, paths, part)
-
-    def share(self, uuid: str, earlier: str, paths: Sequence[str]) -> int:
-        return self.store.share(uuid, earlier, paths)
-
-    def is_there(self) -> bool:
-        return self.store.is_there()
-
-    def names(self) -> Iterator[Held]:
-        return self.store.names()
-
-    def beside(self, folder: str) -> ContextManager[Path]:
-        return self.store.beside(folder)
-
-    def remove_beside(self, folder: str) -> None:
-        self.store.remove_beside(folder)
-
-    def mark(self) -> ContextManager[str]:
-        return self.store.mark()
-
-    def find_mark(self, mark: str) -> None:
-        self.store.find_mark(mark)
+    may_come_back = _by_store(CheckpointStore.may_come_back)
+    full = _by_store(CheckpointStore.full)
+    stage = _by_store(CheckpointStore.stage)
+    add = _by_store(CheckpointStore.add)
+    flush = _by_store(CheckpointStore.flush)
+    publish = _by_store(CheckpointStore.publish)
+    discard = _by_store(CheckpointStore.discard)
+    leave = _by_store(CheckpointStore.leave)
+    without_checksums = _by_store(CheckpointStore.without_checksums)
+    add_checksums = _by_store(CheckpointStore.add_checksums)
+    share = _by_store(CheckpointStore.share)
+    is_there = _by_store(CheckpointStore.is_there)
+    names = _by_store(CheckpointStore.names)
+    beside = _by_store(CheckpointStore.beside)
+    remove_beside = _by_store(CheckpointStore.remove_beside)
+    mark = _by_store(CheckpointStore.mark)
+    find_mark = _by_store(CheckpointStore.find_mark)

@@ -369,19 +369,24 @@ def test_what_workers_save_together_is_kept_in_the_spool_and_goes_up_when_the_st
     assert not list(tmp_path.glob("disk/staged/*"))
 
 
+@pytest.mark.parametrize("alone", [False, True])
 def test_what_is_deleted_from_the_spool_before_it_goes_up_does_not_end_the_training(
-    cluster: Cluster, away: type[Away], spool: FileStore, server: RemoteStore
+    cluster: Cluster, away: type[Away], spool: FileStore, server: RemoteStore, tmp_path: Path, alone: bool
 ) -> None:
     with core.init(distributed=core.DummyDistributedContext()) as context:
-        together, saved = context.checkpoint._sharded, []
+        saver, saved = context.checkpoint._alone if alone else context.checkpoint._sharded, []
         away.times = 10**9
         for step in (1, 2):
-            with together.store_path({"steps_completed": step}, None, beside=False) as (_, uuid):
+            with saver.store_path({"steps_completed": step}, None, beside=False) as (path, uuid):
+                fill(path, {"model": str(step)})
                 saved.append(uuid)
+        wait_until(lambda: told(cluster, "checkpoint") == saved)
         spool.delete(saved[0])  # as a task of the master's does
         away.times = 0
-        wait_until(lambda: told(cluster, "checkpoint_waiting") == saved[1:])
-    assert told(cluster, "checkpoint_deleted") == saved[:1] and server.exists(saved[1])
+        wait_until(lambda: server.exists(saved[1]) and not spool.exists(saved[1]))
+    assert told(cluster, "checkpoint_deleted") == saved[:1] and not server.exists(saved[0])
+    arrived = [event.data["uuid"] for event in cluster.journal("checkpoint_waiting") if not event.data["why"]]
+    assert arrived == saved[1:] and not list(tmp_path.glob("disk/staged/*"))
 
 
 def test_what_workers_saved_together_stays_in_the_spool_when_the_training_ends(

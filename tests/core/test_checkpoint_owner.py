@@ -50,7 +50,7 @@ def test_every_way_to_save_names_the_trial(cluster: Cluster, tmp_path: Path, cho
 def test_an_object_stores_spool_names_it_too(tmp_path: Path) -> None:
     section = {"type": "s3", "bucket": "b", "endpoint_url": "http://127.0.0.1:1"}
     store: Any = build(section, spool=tmp_path / "spool", owner=OWN)
-    assert store.owner == store.store.owner == store.spool.store.owner == OWN
+    assert store.owner == store.store.owner == store.fallback.owner == OWN
 
 
 def test_training_code_deletes_its_own_experiments_checkpoints_alone(cluster: Cluster) -> None:

@@ -134,7 +134,7 @@ def test_what_is_not_the_experiments_stays_and_the_log_says_why(
 def test_what_is_half_in_the_spool_goes_with_whatever_task_comes_next_once_nobody_writes_it(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "spool")
     for uuid in ("old", "new"):
-        (spool.store.stage(uuid) / "weights").write_text("w")
+        (spool.stage(uuid) / "weights").write_text("w")
     for path in [*(tmp_path / "spool" / ".old.partial").rglob("*"), tmp_path / "spool" / ".old.partial"]:
         os.utime(path, (LONG_AGO, LONG_AGO))
     write_json(tmp_path / "garbage.json", Garbage(spool=str(spool)).to_json())

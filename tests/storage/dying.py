@@ -54,13 +54,13 @@ def _save(section: Dict[str, Any], folder: Path, uuid: str) -> Callable[[], obje
 def _keep(section: Dict[str, Any], folder: Path, uuid: str) -> Callable[[], object]:
     source = Path(tempfile.mkdtemp(dir=folder))
     fill(source)
-    return lambda: Spool(folder / "spool").keep(uuid, source)
+    return lambda: Spool(folder / "spool").put(uuid, source)
 
 
 def _bring(section: Dict[str, Any], folder: Path, uuid: str) -> Callable[[], object]:
     _keep(section, folder, uuid)()
     store = storage.build(section, disk=str(folder / "disk"))
-    return lambda: Spool(folder / "spool").bring(uuid, store)
+    return lambda: Spool(folder / "spool").move(uuid, store)
 
 
 _DEEDS = {"save": _save, "keep": _keep, "bring": _bring}

@@ -48,10 +48,10 @@ def test_what_is_damaged_in_the_bucket_makes_room_for_the_copy_in_the_spool(s3_s
     section = s3_server.section()
     store, spool = build(section, disk=str(tmp_path / "disk")), Spool(tmp_path / "spool")
     fill(tmp_path / "source")
-    spool.keep("a1", tmp_path / "source")
+    spool.put("a1", tmp_path / "source")
     s3_server.put(section, f"a1/{manifest.NAME}", HOSTILE["deep"])
-    spool.bring("a1", store)
-    assert not spool.has("a1")
+    spool.move("a1", store)
+    assert not spool.exists("a1")
     with store.restore("a1") as path:
         assert content_of(path) == FILES
 

@@ -14,7 +14,7 @@ from dethpc.storage import build, manifest
 from dethpc.storage.files import FileStore
 from dethpc.storage.ownership import Claim, Owner
 from dethpc.storage.spool import Spool, Spooled
-from tests.storage.contract import FILES, content_of, fill, upload, whole_or_none
+from tests.storage.contract import FILES, content_of, fill, whole_or_none
 from tests.storage.dying import died_at_each_step
 from tests.storage.servers import GCS, gcs_server
 
@@ -26,20 +26,24 @@ def spool(tmp_path: Path) -> Spool:
     return Spool(tmp_path / "spool")
 
 
+def whole(spool: Spool) -> list[str]:
+    return sorted(one.uuid for one in spool.names() if one.whole)
+
+
 def test_who_is_killed_at_any_step_of_keeping_leaves_a_whole_copy_or_none(
     spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     died = died_at_each_step("keep", {"type": "directory", "container_path": "/nowhere"}, tmp_path)
     steps = [f"a{step}" for step in range(1, died + 1)]
-    whole_or_none(spool.store, [f"a{died + 1}"], steps)
-    assert len(spool.names()) < len(list(spool.store.names())), "somebody was killed in the middle"
+    whole_or_none(spool, [f"a{died + 1}"], steps)
+    assert any(not one.whole for one in spool.names()), "somebody was killed in the middle"
 
     fill(tmp_path / "again")
-    for uuid in set(steps) - set(spool.names()):
-        spool.keep(uuid, tmp_path / "again")
-    whole_or_none(spool.store, [*steps, f"a{died + 1}"], [])
-    for uuid in spool.names():
-        spool.forget(uuid)
+    for uuid in set(steps) - set(whole(spool)):
+        spool.put(uuid, tmp_path / "again")
+    whole_or_none(spool, [*steps, f"a{died + 1}"], [])
+    for uuid in whole(spool):
+        spool.delete(uuid)
     monkeypatch.setattr("dethpc.storage.spool._ABANDONED", -1.0)
     spool.tidy()
     assert not list((tmp_path / "spool").iterdir())
@@ -58,15 +62,15 @@ def test_who_is_killed_at_any_step_of_bringing_leaves_it_in_one_place_at_least_a
 ) -> None:
     died = died_at_each_step("bring", section, tmp_path)
     store, steps = build(section, disk=str(tmp_path / "disk")), [f"a{step}" for step in range(1, died + 1)]
-    assert store.exists(f"a{died + 1}") and not spool.has(f"a{died + 1}")
-    there = {uuid: (spool.has(uuid), store.exists(uuid)) for uuid in steps}
+    assert store.exists(f"a{died + 1}") and not spool.exists(f"a{died + 1}")
+    there = {uuid: (spool.exists(uuid), store.exists(uuid)) for uuid in steps}
     assert set(there.values()) >= {(True, False), (True, True)} and (False, False) not in there.values()
     for uuid, (spooled, _) in there.items():
-        with (spool.store if spooled else store).restore(uuid) as path:
+        with (spool if spooled else store).restore(uuid) as path:
             assert content_of(path) == FILES
 
-    for uuid in spool.names():
-        spool.bring(uuid, store)
+    for uuid in whole(spool):
+        spool.move(uuid, store)
     whole_or_none(store, [*steps, f"a{died + 1}"], [])
     assert all(one.whole for one in store.names()), "nothing of those that died is left in the store"
     monkeypatch.setattr("dethpc.storage.spool._ABANDONED", -1.0)
@@ -78,10 +82,10 @@ def test_what_is_read_from_the_spool_stays_readable_while_it_is_brought_to_its_s
     spool: Spool, tmp_path: Path
 ) -> None:
     fill(tmp_path / "made")
-    spool.keep("a1", tmp_path / "made")
+    spool.put("a1", tmp_path / "made")
     store = FileStore(tmp_path / "store")
     with Spooled(store, spool).restore("a1") as path:
-        spool.bring("a1", store)
+        spool.move("a1", store)
         assert content_of(path) == FILES
     assert not list((tmp_path / "spool").iterdir())
 
@@ -91,7 +95,7 @@ def test_a_checkpoint_that_leaves_the_spool_as_somebody_begins_to_read_it_is_rea
     brought: bool, spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(tmp_path / "made")
-    spool.keep("a1", tmp_path / "made")
+    spool.put("a1", tmp_path / "made")
     store = FileStore(tmp_path / "store")
 
     def refused(*names: Path) -> None:
@@ -100,13 +104,13 @@ def test_a_checkpoint_that_leaves_the_spool_as_somebody_begins_to_read_it_is_rea
     def link(*names: Path) -> None:
         monkeypatch.setattr(os, "link", refused)
         if brought:
-            spool.bring("a1", store)
+            spool.move("a1", store)
         refused()
 
     monkeypatch.setattr(os, "link", link)
     with Spooled(store, spool).restore("a1") as path:
         assert content_of(path) == FILES
-    assert spool.has("a1") is not brought
+    assert spool.exists("a1") is not brought
 
 
 def while_copying(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
@@ -124,53 +128,53 @@ def test_what_is_deleted_while_it_is_brought_leaves_nothing_in_its_store(
     spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(tmp_path / "made")
-    spool.keep("a1", tmp_path / "made")
+    spool.put("a1", tmp_path / "made")
     store = FileStore(tmp_path / "store")
-    while_copying(monkeypatch, lambda: spool.forget("a1"))
+    while_copying(monkeypatch, lambda: spool.delete("a1"))
     with pytest.raises(CheckpointNotFound):
-        spool.bring("a1", store)
-    assert not list(store.names()) and not list(spool.store.names())
+        spool.move("a1", store)
+    assert not list(store.names()) and not list(spool.names())
 
 
 def test_files_that_are_deleted_while_their_checkpoint_is_brought_are_no_failure(
     spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(tmp_path / "made")
-    spool.keep("a1", tmp_path / "made")
+    spool.put("a1", tmp_path / "made")
     store = FileStore(tmp_path / "store")
-    while_copying(monkeypatch, lambda: spool.store.delete("a1", ["weights.pt", "sub/**/*"]))
-    spool.bring("a1", store)
+    while_copying(monkeypatch, lambda: spool.delete("a1", ["weights.pt", "sub/**/*"]))
+    spool.move("a1", store)
     with store.restore("a1") as path:
         assert content_of(path).items() >= {("metadata.json", FILES["metadata.json"])}
-    assert not spool.has("a1")
+    assert not spool.exists("a1")
 
 
 def test_what_is_brought_while_files_of_it_are_deleted_has_the_others_left(
     spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(tmp_path / "made")
-    spool.keep("a1", tmp_path / "made")
+    spool.put("a1", tmp_path / "made")
     store = FileStore(tmp_path / "store")
-    delete = spool.store.delete
+    delete = spool.delete
 
     def brought(*what: Any, **claim: Any) -> Any:
-        monkeypatch.setattr(spool.store, "delete", delete)
-        spool.bring("a1", store)
+        monkeypatch.setattr(spool, "delete", delete)
+        spool.move("a1", store)
         return delete(*what, **claim)
 
-    monkeypatch.setattr(spool.store, "delete", brought)
+    monkeypatch.setattr(spool, "delete", brought)
     left = Spooled(store, spool).delete("a1", ["weights.pt"])
     assert left == store.files("a1") and "weights.pt" not in left and "metadata.json" in left
 
 
 def test_a_damaged_copy_is_found_when_it_is_brought_and_stays(spool: Spool, tmp_path: Path) -> None:
     fill(tmp_path / "made")
-    spool.keep("a1", tmp_path / "made")
+    spool.put("a1", tmp_path / "made")
     (tmp_path / "spool" / "a1" / "weights.pt").write_bytes(b"x" * 1000)
     store = build({"type": "shared_fs", "host_path": str(tmp_path / "store")})
     with pytest.raises(CheckpointDamaged, match=r"weights\.pt is damaged"):
-        spool.bring("a1", store)
-    assert spool.has("a1") and not store.exists("a1") and not list(store.names())
+        spool.move("a1", store)
+    assert spool.exists("a1") and not store.exists("a1") and not list(store.names())
 
 
 class _Steps:
@@ -203,8 +207,7 @@ class _Steps:
         return not left
 
 
-@pytest.mark.parametrize("way", ["bring", "publish_unless_deleted"])
-def test_what_is_deleted_at_any_step_of_its_upload_stays_nowhere(way: str, tmp_path: Path) -> None:
+def test_what_is_deleted_at_any_step_of_its_upload_stays_nowhere(tmp_path: Path) -> None:
     """A deletion removes it from the spool, and later from its store, while a live run brings it there."""
     claim = Claim("cluster", "experiment")
     steps = 0
@@ -212,32 +215,26 @@ def test_what_is_deleted_at_any_step_of_its_upload_stays_nowhere(way: str, tmp_p
     for n, (i, j) in enumerate(pairs):
         fill(tmp_path / f"{n}" / "source")
         spool = Spool(tmp_path / f"{n}" / "spool")
-        spool.store.owner = Owner("cluster", "experiment", 1, 1)
+        spool.owner = Owner("cluster", "experiment", 1, 1)
         store = FileStore(tmp_path / f"{n}" / "store")
-        store.owner = spool.store.owner
-        spool.keep("a1", tmp_path / f"{n}" / "source")
+        store.owner = spool.owner
+        spool.put("a1", tmp_path / f"{n}" / "source")
         with pytest.MonkeyPatch.context() as patch:
             deleting = _Steps(
                 patch,
                 i,
                 j,
-                lambda spool=spool: spool.store.delete("a1", claim=claim),
+                lambda spool=spool: spool.delete("a1", claim=claim),
                 lambda store=store: store.delete("a1", claim=claim),
             )
             deleting.watch(store, "exists", "stage", "add", "publish", "discard")
-            deleting.watch(spool, "has", "forget")
-            deleting.watch(spool.store, "identity")
+            deleting.watch(spool, "exists", "delete", "identity")
             try:
-                if way == "bring":
-                    spool.bring("a1", store)
-                else:
-                    upload_ = lambda store=store, n=n: upload(store, tmp_path / f"{n}" / "source", "a1")  # noqa: E731
-                    spool.publish_unless_deleted("a1", store, upload_)
-                    spool.forget("a1")
+                spool.move("a1", store)
             except CheckpointNotFound:
                 pass
             steps = max(steps, deleting.count)
             deleting.end()
-        assert not store.exists("a1") and not spool.has("a1"), (i, j)
+        assert not store.exists("a1") and not spool.exists("a1"), (i, j)
         assert not list(store.names()), (i, j)
     assert steps >= 4

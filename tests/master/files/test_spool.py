@@ -65,7 +65,7 @@ def store(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> El
     spool = spool_of(served)
     (tmp_path / "made").mkdir()
     (tmp_path / "made" / "weights.pt").write_bytes(b"w" * 1000)
-    spool.keep(UUID, tmp_path / "made")
+    spool.put(UUID, tmp_path / "made")
     row = next(row for row in of_trial if isinstance(row, Checkpoint) and row.uuid == UUID)
     served.put([replace(row, reason=in_spool(str(spool)))])
     monkeypatch.setattr(Elsewhere, "away", True)
@@ -91,7 +91,7 @@ def test_a_task_brings_it_when_the_storage_is_back_and_until_then_it_can_be_down
     served: Served, store: Elsewhere, tmp_path: Path
 ) -> None:
     served.collect(AT)
-    assert spool_of(served).has(UUID) and tasks(served) == 1
+    assert spool_of(served).exists(UUID) and tasks(served) == 1
     assert "in " + str(spool_of(served)) in checkpoints.get(served.session, UUID)["reason"]
     (tmp_path / "there").mkdir()
     through_master(served.session, UUID, tmp_path / "there")
@@ -100,7 +100,7 @@ def test_a_task_brings_it_when_the_storage_is_back_and_until_then_it_can_be_down
     served.collect(AT + BRING_EVERY - 1)
     assert tasks(served) == 1
     served.collect(AT + BRING_EVERY)
-    assert store.files(UUID) == {"weights.pt": 1000} and not spool_of(served).has(UUID)
+    assert store.files(UUID) == {"weights.pt": 1000} and not spool_of(served).exists(UUID)
     assert checkpoints.get(served.session, UUID)["reason"] == ""
     served.collect(AT + 3 * BRING_EVERY)
     assert tasks(served) == 2
@@ -114,7 +114,7 @@ def test_a_task_brings_it_to_the_storage_that_training_code_chose(
     Elsewhere.away = False
     served.collect(AT)
     assert storage.build(chosen).files(UUID) == {"weights.pt": 1000} and not store.exists(UUID)
-    assert not spool_of(served).has(UUID) and checkpoints.get(served.session, UUID)["reason"] == ""
+    assert not spool_of(served).exists(UUID) and checkpoints.get(served.session, UUID)["reason"] == ""
 
 
 def test_a_storage_that_is_away_is_asked_again_after_as_long_again(served: Served, store: Elsewhere) -> None:
@@ -126,14 +126,14 @@ def test_a_storage_that_is_away_is_asked_again_after_as_long_again(served: Serve
     assert tasks(served) == 2
     Elsewhere.away = False
     served.collect(since + 400)
-    assert store.exists(UUID) and not spool_of(served).has(UUID)
+    assert store.exists(UUID) and not spool_of(served).exists(UUID)
 
 
 def test_one_that_cannot_be_brought_keeps_no_other(
     served: Served, store: Elsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Elsewhere.away = False
-    spool_of(served).keep(UUID_BEFORE, tmp_path / "made")
+    spool_of(served).put(UUID_BEFORE, tmp_path / "made")
     add = Elsewhere.add
 
     def refuse_one(self: Elsewhere, uuid: str, *rest: Any) -> Any:
@@ -143,7 +143,7 @@ def test_one_that_cannot_be_brought_keeps_no_other(
 
     monkeypatch.setattr(Elsewhere, "add", refuse_one)
     served.collect(AT)
-    assert store.exists(UUID) and spool_of(served).names() == [UUID_BEFORE]
+    assert store.exists(UUID) and [one.uuid for one in spool_of(served).names()] == [UUID_BEFORE]
 
 
 def test_it_stays_while_its_trial_has_a_run_that_may_read_it(served: Served, store: Elsewhere) -> None:
@@ -152,10 +152,10 @@ def test_it_stays_while_its_trial_has_a_run_that_may_read_it(served: Served, sto
         (run,) = rows.read(connection, Run)
     served.put([replace(run, state=RunState.RUNNING)])
     served.collect(AT)
-    assert spool_of(served).has(UUID) and tasks(served) == 0
+    assert spool_of(served).exists(UUID) and tasks(served) == 0
     served.put([run])
     served.collect(AT)
-    assert store.exists(UUID) and not spool_of(served).has(UUID)
+    assert store.exists(UUID) and not spool_of(served).exists(UUID)
 
 
 def test_what_is_deleted_while_it_waits_leaves_the_spool(served: Served, store: Elsewhere) -> None:
@@ -163,20 +163,20 @@ def test_what_is_deleted_while_it_waits_leaves_the_spool(served: Served, store: 
     assert checkpoints.get(served.session, UUID)["reason"] == "its files are being removed"
     Elsewhere.away = False
     served.collect(AT)
-    assert not spool_of(served).has(UUID) and not store.exists(UUID)
+    assert not spool_of(served).exists(UUID) and not store.exists(UUID)
     assert checkpoints.get(served.session, UUID)["state"] == "STATE_DELETED"
 
 
 def test_what_an_attempt_kept_and_could_not_report_is_forgotten(served: Served, store: Elsewhere) -> None:
     served.put([replace(checkpoint_of(served), state=CheckpointState.DELETED, resources={}, reason="lost")])
     served.collect(AT)
-    assert not spool_of(served).has(UUID)
+    assert not spool_of(served).exists(UUID)
 
 
 def test_an_experiment_that_is_deleted_takes_what_it_has_in_the_spool_along(served: Served, store: Elsewhere) -> None:
     Elsewhere.away = False
     served.delete(1)
-    assert not spool_of(served).has(UUID)
+    assert not spool_of(served).exists(UUID)
 
 
 def test_also_what_waits_for_a_storage_that_training_code_chose_and_that_may_never_be_back(
@@ -186,7 +186,7 @@ def test_also_what_waits_for_a_storage_that_training_code_chose_and_that_may_nev
     chosen = {"type": "s3", "bucket": str(tmp_path / "chosen")}
     served.put([replace(checkpoint_of(served), storage=chosen)])
     served.delete(1)
-    assert not spool_of(served).has(UUID)
+    assert not spool_of(served).exists(UUID)
     served.collect(AT)
     assert not storage.build(chosen).exists(UUID) and tasks(served) == 1, "the deletion"
 
@@ -227,15 +227,15 @@ def test_a_checkpoint_of_which_files_were_deleted_while_it_waited_is_brought_wit
 ) -> None:
     Elsewhere.away = False
     spool = spool_of(served)
-    spool.forget(UUID)
+    spool.delete(UUID)
     (tmp_path / "made" / "log.txt").write_text("some")
-    spool.keep(UUID, tmp_path / "made")
-    spool.store.delete(UUID, ["*.txt"])
+    spool.put(UUID, tmp_path / "made")
+    spool.delete(UUID, ["*.txt"])
     served.put(
         [replace(checkpoint_of(served), state=CheckpointState.PARTIALLY_DELETED, resources={"weights.pt": 1000})]
     )
     served.collect(AT)
-    assert store.files(UUID) == {"weights.pt": 1000} and not spool.has(UUID)
+    assert store.files(UUID) == {"weights.pt": 1000} and not spool.exists(UUID)
 
 
 def _tasks(served: Served) -> list[Task]:
