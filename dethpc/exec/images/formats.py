@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Dict, List
 
 from dethpc.errors import ImageError
 from dethpc.exec.images import cache, layers
@@ -20,27 +20,21 @@ _OCI = "application/vnd.oci.image"
 
 
 def make(
-    format: str,
-    manifest: Dict[str, Any],
-    config: Dict[str, Any],
-    blobs: Path,
-    scratch: Path,
-    target: Path,
-    beat: Callable[[], None],
+    format: str, manifest: Dict[str, Any], config: Dict[str, Any], blobs: Path, scratch: Path, target: Path
 ) -> None:
     """Make ``target`` of blobs that lie in ``blobs`` by their digests. ``scratch``: an empty folder. Raises ImageError, OSError."""
     if format == cache.SIF:
-        _sif(manifest, blobs, scratch, target, beat)
+        _sif(manifest, blobs, scratch, target)
         return
     root = target if format == cache.FOLDER else scratch / "root"
     root.mkdir()
     os.chmod(root, layers.OPEN)
     for layer in manifest["layers"]:
-        layers.apply(blobs / str(layer["digest"]).partition(":")[2], root, beat)
+        layers.apply(blobs / str(layer["digest"]).partition(":")[2], root)
     _tell_variables(root, format, config)
     _make_mount_points(root)
     if format == cache.SQUASHFS:
-        _squashfs(root, target, beat)
+        _squashfs(root, target)
 
 
 def size(path: Path) -> int:
@@ -53,7 +47,7 @@ def size(path: Path) -> int:
     return total
 
 
-def _sif(manifest: Dict[str, Any], blobs: Path, scratch: Path, target: Path, beat: Callable[[], None]) -> None:
+def _sif(manifest: Dict[str, Any], blobs: Path, scratch: Path, target: Path) -> None:
     """Apptainer makes it of the same blobs, so that it finds the image's variables and labels."""
     program = shutil.which("apptainer") or shutil.which("singularity")
     if program is None:
@@ -70,7 +64,7 @@ def _sif(manifest: Dict[str, Any], blobs: Path, scratch: Path, target: Path, bea
     entry = {"mediaType": f"{_OCI}.manifest.v1+json", "digest": f"sha256:{digest}", "size": len(raw)}
     (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [entry]}))
     place = {f"{name}_{what}": str(scratch) for name in ("APPTAINER", "SINGULARITY") for what in ("TMPDIR", "CACHEDIR")}
-    _run([program, "--silent", "build", "--force", str(target), f"oci:{layout}"], beat, {**os.environ, **place})
+    _run([program, "--silent", "build", "--force", str(target), f"oci:{layout}"], {**os.environ, **place})
 
 
 def _as_oci(manifest: Dict[str, Any]) -> Dict[str, Any]:
@@ -83,16 +77,16 @@ def _as_oci(manifest: Dict[str, Any]) -> Dict[str, Any]:
     return {"schemaVersion": 2, "mediaType": f"{_OCI}.manifest.v1+json", "config": config, "layers": packed}
 
 
-def _squashfs(root: Path, target: Path, beat: Callable[[], None]) -> None:
+def _squashfs(root: Path, target: Path) -> None:
     program = shutil.which("mksquashfs", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if program is None:
         raise ImageError(f"mksquashfs is not on PATH on {os.uname().nodename}; have the site install squashfs-tools")
-    _run([program, str(root), str(target), "-noappend", "-no-progress", "-quiet", "-all-root"], beat, dict(os.environ))
+    _run([program, str(root), str(target), "-noappend", "-no-progress", "-quiet", "-all-root"], dict(os.environ))
 
 
-def _run(command: List[str], beat: Callable[[], None], env: Dict[str, str]) -> None:
+def _run(command: List[str], env: Dict[str, str]) -> None:
     """Raises ImageError with what it says when it fails."""
-    with subprocess.Popen(
+    process = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -100,16 +94,8 @@ def _run(command: List[str], beat: Callable[[], None], env: Dict[str, str]) -> N
         env=env,
         text=True,
         errors="replace",
-    ) as process:
-        lines: List[str] = []
-        while True:
-            try:
-                out, _ = process.communicate(timeout=2)
-            except subprocess.TimeoutExpired:
-                beat()
-                continue
-            lines = [line for line in out.splitlines() if line.strip()]
-            break
+    )
+    lines = [line for line in process.stdout.splitlines() if line.strip()]
     for line in lines[-20:]:
         print(line, flush=True)
     if process.returncode:

@@ -15,7 +15,7 @@ import subprocess
 import tarfile
 import zlib
 from pathlib import Path
-from typing import IO, Callable, Iterator, Optional, Set, Tuple
+from typing import IO, Iterator, Optional, Set, Tuple
 
 from dethpc.errors import ImageError
 
@@ -28,27 +28,18 @@ ALWAYS, PACKED = 1 << 30, 100
 """Bytes that a layer may have in any case, and how many times its own size: images are packed by 2 to 10, a bomb by 1,000."""
 
 
-def apply(layer: Path, root: Path, beat: Callable[[], None]) -> None:
-    """Lay a layer, a tar that may be compressed, over what is in ``root``. ``beat`` is called for each of its files.
-
-    Raises ImageError, OSError.
-    """
+def apply(layer: Path, root: Path) -> None:
+    """Lay a layer, a tar that may be compressed, over what is in ``root``. Raises ImageError, OSError."""
     written: Set[str] = set()
     with _members(layer) as (archive, members):
         for member in members:
             _put(archive, member, root, written)
-            beat()
 
 
-def names(layer: Path, beat: Callable[[], None]) -> Set[str]:
+def names(layer: Path) -> Set[str]:
     """What the files and links of a layer are called, in whatever folder. Raises ImageError, OSError."""
-    basenames = set()
     with _members(layer) as (_, members):
-        for member in members:
-            if not member.isdir():
-                basenames.add(os.path.basename(member.name))
-            beat()
-    return basenames
+        return {os.path.basename(member.name) for member in members if not member.isdir()}
 
 
 @contextlib.contextmanager

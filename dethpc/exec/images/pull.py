@@ -100,10 +100,10 @@ def _bring(order: Order, cache: Cache, work: Path, registry: Registry, top: Mani
             os.rename(blobs / _hex(blobs_and_sizes[0][0]), image)
         else:
             # Before anybody unpacks them, who may have no bounds. Of a .sif nobody here knows what is in it.
-            names_of_layers = [layers.names(blobs / _hex(digest), progress.beat) for digest, _ in blobs_and_sizes[1:]]
+            names_of_layers = [layers.names(blobs / _hex(digest)) for digest, _ in blobs_and_sizes[1:]]
             python = any("python3" in names for names in names_of_layers)
             config = read_object(blobs / _hex(str(manifest.content["config"]["digest"])))
-            formats.make(order.format, manifest.content, config, blobs, scratch, image, progress.beat)
+            formats.make(order.format, manifest.content, config, blobs, scratch, image)
     except BaseException:
         away(image)  # it may have filled the cache
         raise
@@ -219,11 +219,8 @@ class _Progress:
                 if self._said >= 0:
                     print(f"image: {self._step}, {10 * tenth} %", flush=True)
                 self._said = tenth
-            self.beat()
-
-    def beat(self) -> None:
-        if time.monotonic() - self._written > 1.0:
-            self._write()
+            if time.monotonic() - self._written > 1.0:
+                self._write()
 
     def _write(self) -> None:
         self._written = time.monotonic()
