@@ -26,8 +26,8 @@ from urllib.parse import unquote, urlsplit
 from dethpc.domain.end_report import plain_text
 from dethpc.errors import DethpcError, Refused
 
-TIMEOUT, DEADLINE = 10.0, 30.0
-"""Seconds without a byte from the receiver, and from the connection to the end of its answer."""
+TIMEOUT, DEADLINE = 10.0, 15.0
+"""Seconds without a byte from the receiver, and from the connection to the end of its answer. A master that ends waits for it."""
 
 Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
 Network = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
@@ -149,7 +149,8 @@ def _connected(host: str, port: int, networks: Sequence[Network]) -> Iterator[so
             continue
         # A second descriptor of the same connection, which TLS does not take over.
         with connection, socket.socket(fileno=os.dup(connection.fileno())) as same:
-            timer = threading.Timer(DEADLINE, _shut_down, (same,))
+            late = threading.Event()
+            timer = threading.Timer(DEADLINE, _shut_down, (same, late))
             timer.daemon = True
             timer.start()
             try:
@@ -157,11 +158,14 @@ def _connected(host: str, port: int, networks: Sequence[Network]) -> Iterator[so
             finally:
                 timer.cancel()
                 timer.join()
+            if late.is_set():  # what is cut off may read as a whole answer
+                raise TimeoutError(f"there was no whole answer within {DEADLINE:g} s")
         return
     raise failure or OSError("it has no address")
 
 
-def _shut_down(connection: socket.socket) -> None:
+def _shut_down(connection: socket.socket, late: threading.Event) -> None:
+    late.set()
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 
