@@ -73,8 +73,9 @@ class LogWatch:
         if not triggers:
             return
         if not self._started:
+            since = max(time.time() - LOOK_BACK, min(webhook.created_at for webhook, _ in triggers))
             with self._parts.store.read() as connection:
-                self._ended.extend(trials_ended_since(connection, time.time() - LOOK_BACK))
+                self._ended.extend(trials_ended_since(connection, since))
             self._started = True
         ended = {self._ended.popleft() for _ in range(len(self._ended))}
         trials = ended | set(_trials_of(self._parts.live_runs()))

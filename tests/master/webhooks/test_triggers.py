@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dethpc.client import webhooks
+from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Run
 from dethpc.domain.records import Webhook
 from dethpc.domain.reports import Report
@@ -204,3 +206,21 @@ def test_a_line_of_a_mail_starts_no_header(sending: Served, sendmail: Path) -> N
     wait_until(lambda: [row["state"] for row in deliveries(sending)] == ["DELIVERED"])
     headers = (sendmail / "mail").read_text().partition("\n\n")[0]
     assert "\nBcc:" not in headers and "Subject: Experiment 1: a Bcc: eve@example.org X: y" in headers
+
+
+def test_the_log_of_a_trial_that_ended_without_a_master_is_still_read(served: Served, receiver: Receiver) -> None:
+    trigger = {"triggerType": "TRIGGER_TYPE_TASK_LOG", "condition": {"regex": "out of memory"}}
+    webhooks.create(served.session, "logs", receiver.url, [trigger])
+    run = running(served)
+    attempt = served.daemon.installation.home.run(run.id).attempt(0)
+    attempt.make()
+    log = attempt.log(0)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    line = logline.LogLine(time.time() + 1, "INFO", 0, "stdout", "out of memory")
+    log.write_text(logline.format(line))
+    served.daemon.ledger.do(events.AttemptEnded(run.id, 0, EndReport(finished=True, exit_code=0), None, time.time()))
+    assert served.daemon.parts.live_runs() == []
+    watch = served.daemon.services.webhooks._logs
+    watch._ended.clear()  # as a new master begins
+    watch.look()
+    assert [row.event["event_data"]["task_log"]["triggering_log"] for row in waiting(served)] == ["out of memory"]
