@@ -17,6 +17,8 @@ from uuid import UUID, uuid4, uuid5
 
 from sqlalchemy import Connection
 
+from dethpc.config import services
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.end_report import plain_text
 from dethpc.domain.facts import Experiment, Metric, Row
 from dethpc.domain.not_finite import as_float, spelled
@@ -55,12 +57,13 @@ class Occurrence:
 
 def covers(webhook: Webhook, experiment: Experiment, workspace_id: int) -> bool:
     """Whether the webhook reports what happens to the experiment, as both say."""
-    section = (experiment.config.get("integrations") or {}).get("webhooks") or {}
-    if section.get("exclude") or webhook.workspace_id not in (None, workspace_id):
+    if webhook.workspace_id not in (None, workspace_id):
         return False
-    if webhook.mode is WebhookMode.WORKSPACE:
-        return True
-    return webhook.id in (section.get("webhook_id") or ()) or webhook.name in (section.get("webhook_name") or ())
+    integrations = ExperimentConfig.from_json(experiment.config).integrations
+    section = (integrations and integrations.webhooks) or services.Webhooks()
+    if section.exclude or webhook.mode is WebhookMode.WORKSPACE:
+        return not section.exclude
+    return webhook.id in (section.webhook_id or ()) or webhook.name in (section.webhook_name or ())
 
 
 def alert_data(title: str, description: str, level: str) -> dict[str, str]:
