@@ -13,7 +13,7 @@ import os
 import threading
 import time
 import zlib
-from typing import Any, BinaryIO, NamedTuple, Optional, Union
+from typing import Any, NamedTuple, Optional, Union
 
 from dethpc.domain.reports import Report, ReportKind
 from dethpc.rundir.files import MOST_VALUES, descriptor, open_regular, too_many_values
@@ -276,10 +276,13 @@ class RemainsReader:
 
     Where it stands is remembered here alone. ``last`` is the number of the last report, ``offset`` is behind the last good
     line, and ``missing`` says how many reports are damaged or gone, as far as it was read; ``whole``: that was to its end.
+    ``damaged`` gets the numbers of damaged lines, counted from ``offset``.
     """
 
-    def __init__(self, path: Path, offset: int = 0, after_seq: int = 0) -> None:
+    def __init__(self, path: Path, offset: int = 0, after_seq: int = 0, damaged: Optional[list[int]] = None) -> None:
         self._path = path
+        self._numbers = damaged
+        self._lines = 0
         self.offset, self.last, self.whole = offset, after_seq, False
         self._at = offset
         self._broken_off = b""  # the end of a line that is longer than a look
@@ -314,11 +317,14 @@ class RemainsReader:
         return reports
 
     def _report(self, line: bytes) -> Optional[Report]:
+        self._lines += 1
         try:
             report = from_line(line)
         except ValueError:
             self._damaged += not _known(line, self.last)
-            if not (gap := hole(line)):
+            if self._numbers is not None:
+                self._numbers.append(self._lines)
+            if not (gap := _hole(line)):
                 return None
             report = from_line(line[gap:])
         self.offset, self._damaged = self._at, 0
@@ -329,24 +335,13 @@ class RemainsReader:
         return report
 
 
-def next_line(file: BinaryIO) -> tuple[bytes, int]:
-    """The next line and its size in the file; of one that is too long for a report, what matters alone."""
-    line = file.readline(MOST_LINE)
-    size = len(line)
-    if size == MOST_LINE:
-        while not line.endswith(b"\n") and (more := file.readline(A_LOOK)):
-            size += len(more)
-            line = _remainder(line) + more
-    return line, size
-
-
 def _remainder(line: bytes) -> bytes:
     """What still matters of a line that is too long for a report and goes on: one may begin behind its last zero byte."""
     zero = line.rfind(b"\0")
     return line[zero:] if zero >= 0 and len(line) - zero <= MOST_LINE else b"?"
 
 
-def hole(damaged: bytes) -> int:
+def _hole(damaged: bytes) -> int:
     """How many bytes of a damaged line come before a report that is whole; 0: none is.
 
     A file that lost its end while its writer went on, or that a crash left with blocks of zeros, has these in place of

@@ -246,6 +246,19 @@ def test_a_hole_in_a_journal_does_not_swallow_the_report_behind_it(tmp_path: Pat
     assert [report.seq for report in reports] == [1, 4, 5, 6] and damaged == [2]
 
 
+def test_whole_lines_that_are_gone_cost_no_report_behind_them(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    write(path, 4)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + b"garbage\n" + lines[3])
+    assert read_remains(path).missing == 2
+    reports, damaged = read_all(path)
+    assert [report.seq for report in reports] == [1, 4] and damaged == [2]
+    path.write_bytes(lines[0] + lines[2] + lines[2] + lines[3])
+    reports, damaged = read_all(path)
+    assert [report.seq for report in reports] == [1, 3, 4] and damaged == []
+
+
 def test_a_damaged_line_whose_report_came_another_way_is_not_missing(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     write(path, 3)

@@ -24,10 +24,9 @@ from dethpc.master.durable import ids, records
 from dethpc.master.durable.change_log import file_of
 from dethpc.master.durable.ids import Ids
 from dethpc.master.durable.row_file import RowFile
-from dethpc.rundir.files import open_regular, status
+from dethpc.rundir.files import status
 from dethpc.rundir.home import Home
-from dethpc.rundir.journal import hole, next_line
-from dethpc.rundir.journal import read as read_journal
+from dethpc.rundir.journal import A_LOOK, RemainsReader
 
 AT_ONCE = 5000
 """Rows in one commit: each waits for the disk."""
@@ -207,25 +206,13 @@ def _metric(experiment_id: int, trial_id: int, attempt: Attempt, report: Report)
 
 
 def read_all(journal: Path) -> tuple[list[Report], list[int]]:
-    """Every report of a journal that can be read, and the numbers of the damaged lines between them. Raises OSError."""
+    """Every report of a journal that can be read, and the numbers of its damaged lines. Raises OSError."""
     reports: list[Report] = []
     damaged: list[int] = []
-    offset = shared = 0  # lines that are damaged and end with a whole report
-    while True:
-        found, offset = read_journal(journal, offset, reports[-1].seq if reports else 0)
-        reports += found
-        try:
-            with open_regular(journal) as file:
-                file.seek(offset)
-                line, size = next_line(file)
-        except FileNotFoundError:
-            return reports, damaged
-        if not line.endswith(b"\n"):  # the end, or a line that was never finished
-            return reports, damaged
-        damaged.append(len(reports) + len(damaged) + 1 - shared)
-        gap = hole(line)
-        shared += gap > 0
-        offset += size - len(line) + gap if gap else size
+    reader = RemainsReader(journal, damaged=damaged)
+    while not reader.whole:
+        reports += reader.read(A_LOOK)
+    return reports, damaged
 
 
 def _last(reports: Sequence[Report], damaged: Sequence[int]) -> int:
