@@ -19,13 +19,14 @@ from sqlalchemy import Connection
 
 from dethpc import storage
 from dethpc.domain import facts, records
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, NodeHealth, Run
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Run
 from dethpc.domain.reports import Report, ReportKind
 from dethpc.domain.states import CheckpointState
 from dethpc.domain.trial_config import TrialConfig
 from dethpc.engine.reports import reported_values
 from dethpc.errors import DethpcError
 from dethpc.master.durable import at_rest, ids
+from dethpc.master.durable.change_log import rows_of_file
 from dethpc.master.durable.lease import Lease, alive
 from dethpc.master.durable.recreate import read_all
 from dethpc.master.durable.row_file import RowFile, to_line
@@ -37,7 +38,6 @@ from dethpc.state import absent, reading, rows
 TRIES, PAUSE = 5, 0.5
 """How many times, and how many seconds apart, to look for what a running master has committed and is about to append."""
 
-_LOGGED = [fact for fact in facts.IN_MEMORY if fact is Experiment or "experiment_id" in rows.names(fact)]
 _Lines = dict[Any, list[str]]
 """The lines of a change log by key, oldest first."""
 
@@ -122,11 +122,11 @@ class _Check:
         return len(database.experiments | files.experiments), differences
 
     def mend(self, check_lease: Callable[[], None]) -> Iterator[Path]:
-        own = [(None, path) for path in (self._home.node_changes, self._home.task_changes, self._home.records)]
+        own = [self._home.node_changes, self._home.task_changes, self._home.records]
         with reading(self._url) as connection:
-            of_experiments = [(id, self._home.changes(id)) for id in sorted(ids.in_database(connection).experiments)]
-            for id, path in own + of_experiments:
-                by_key = self._by_key(connection, id, path)
+            of_experiments = [self._home.changes(id) for id in sorted(ids.in_database(connection).experiments)]
+            for path in own + of_experiments:
+                by_key = self._by_key(connection, path)
                 lines, damaged = _lines(path)
                 late = [key for key, row in by_key.items() if not self._says(lines.get(key, []), row)]
                 other = any(key in lines for key in late) and not damaged  # nobody knows which of both is right
@@ -141,32 +141,18 @@ class _Check:
     def _of_installation(self, path: Path) -> Iterator[Difference]:
         before = _lines(path)[0] if self._running else {}
         with reading(self._url) as connection:
-            by_key = self._by_key(connection, None, path)
+            by_key = self._by_key(connection, path)
         if by_key or path.exists():
             yield from self._change_log(None, path, before, _Rows(by_key))
 
-    def _by_key(self, connection: Connection, id: int | None, path: Path) -> dict[Any, Any]:
-        if id is not None:
-            return _read(connection, id).by_key
-        return {(type(row), _key(row)): row for row in self._kept_in(connection, path)}
-
-    def _kept_in(self, connection: Connection, path: Path) -> Iterator[Any]:
-        """The rows of the database that the file keeps, too."""
-        if path == self._home.records:
-            for kind in records.KEYS:
-                yield from rows.read(connection, kind)
-        elif path == self._home.node_changes:
-            yield from rows.read(connection, NodeHealth)
-        else:
-            for fact in _LOGGED:
-                if fact is not Experiment:
-                    yield from rows.read(connection, fact, rows.table(fact).c.experiment_id.is_(None))
+    def _by_key(self, connection: Connection, path: Path) -> dict[Any, Any]:
+        return {(type(row), _key(row)): row for row in rows_of_file(connection, self._home, path)}
 
     def _experiment(self, id: int) -> Iterator[Difference]:
         path = self._home.changes(id)
         before = _lines(path)[0] if self._running else {}
         with reading(self._url) as connection:
-            database = _read(connection, id)
+            database = _Rows(self._by_key(connection, path), _reports(connection, id))
         yield from self._change_log(id, path, before, database)
         if any(not row.state.keeps_files for row in database.of(Experiment)):
             return
@@ -191,7 +177,7 @@ class _Check:
                 break
             time.sleep(PAUSE)
             with reading(self._url) as connection:  # a file that was compacted says no more what a row was before
-                by_key = self._by_key(connection, id, path)
+                by_key = self._by_key(connection, path)
         absent = [key for key in late if key not in lines]
         stale = [key for key in late if key in lines]
         unknown = [key for key in (before if self._running else lines) if key not in database.by_key]
@@ -261,17 +247,12 @@ def _unreadable(id: int | None, where: str, error: OSError) -> Difference:
     return Difference(id, where, f"{error.filename} cannot be read: {error.strerror}")
 
 
-def _read(connection: Connection, id: int) -> _Rows:
-    by_key: dict[Any, Any] = {}
-    for fact in _LOGGED:
-        columns = rows.table(fact).c
-        own = columns.id == id if fact is Experiment else columns.experiment_id == id
-        by_key |= {(fact, facts.key(row)): row for row in rows.read(connection, fact, own)}
+def _reports(connection: Connection, id: int) -> dict[tuple[str, int], dict[int, int]]:
     reports: dict[tuple[str, int], dict[int, int]] = {}
     for metric in rows.read(connection, Metric, rows.table(Metric).c.experiment_id == id):
         digest = _digest(metric.group, metric.steps_completed, metric.metrics)
         reports.setdefault((metric.run_id, metric.attempt), {})[metric.seq] = digest
-    return _Rows(by_key, reports)
+    return reports
 
 
 def _digest_of(report: Report) -> int | None:

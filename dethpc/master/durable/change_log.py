@@ -12,9 +12,14 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
+from sqlalchemy import Connection
+
+from dethpc.domain import records
 from dethpc.domain.facts import IN_MEMORY, Experiment, Metric, NodeHealth, PoolState, Row, Run
 from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import RunState
@@ -136,30 +141,20 @@ class ChangeLog:
             log.warning("%s was changed by another process: what it says is compared with the database", file.path)
         self._check_lease()
         try:
-            held = self._held(self._store, file.path)
+            with self._store.read() as connection:
+                rows = rows_of_file(connection, self._home, file.path)
         except StoreError as error:
             raise OSError(errno.EIO, str(error), str(file.path)) from error
         if file.path.exists():
-            file.insist(held)
+            file.insist(rows)
         else:
-            file.become(held)
+            file.become(rows)
 
     def _is_gone(self, file: RowFile) -> bool:
         """Whether a file that this master has not written to yet is missing, although its experiment is older than this master."""
         own = file.path.parent.parent == self._home.experiments
         old = not own or int(file.path.parent.name) < self._next_id
         return old and not file.begun and not file.path.exists()
-
-    def _held(self, store: SqlStore, path: Path) -> list[Row]:
-        """The rows that the file should keep, of what has ended, too. Raises StoreError."""
-        experiment_id = int(path.parent.name) if path.parent.parent == self._home.experiments else None
-        found: list[Row] = []
-        with store.read() as connection:
-            for fact in IN_MEMORY:
-                columns = stored.table(fact).c
-                name = "id" if fact is Experiment else "experiment_id"
-                found += stored.read(connection, fact, *[columns[name] == experiment_id] if name in columns else [])
-        return self._by_file(found).get(path, [])
 
     def _compact(self, path: Path, *, ended: bool) -> None:
         """A file costs no more than some lines for each row, however frequently rows change."""
@@ -190,7 +185,8 @@ class ChangeLog:
         late: list[Row] = []
         found = self._by_file([row for fact in IN_MEMORY for row in snapshot.of(fact)])
         if tasks:
-            found[self._home.task_changes] = self._held(store, self._home.task_changes)
+            with store.read() as connection:
+                found[self._home.task_changes] = rows_of_file(connection, self._home, self._home.task_changes)
         for path, rows in found.items():
             missing, unknown = RowFile(path).compare(rows)
             if path.parent.parent == self._home.experiments:  # the other files keep rows of what has ended, too
@@ -299,6 +295,20 @@ def file_of(home: Home, row: Row) -> Path | None:
         return home.node_changes
     experiment_id = _concerned(row)
     return home.task_changes if experiment_id is None else home.changes(experiment_id)
+
+
+def rows_of_file(connection: Connection, home: Home, path: Path) -> list[Any]:
+    """The rows of the database that a file keeps: a change log, or ``records.jsonl``."""
+    if path == home.records:
+        return list(chain.from_iterable(stored.read(connection, kind) for kind in records.KEYS))
+    if path == home.node_changes:
+        return list(stored.read(connection, NodeHealth))
+    experiment_id = int(path.parent.name) if path.parent.parent == home.experiments else None
+    rows: list[Any] = []
+    for fact in (fact for fact in IN_MEMORY if fact not in (PoolState, NodeHealth)):
+        own = stored.table(fact).c["id" if fact is Experiment else "experiment_id"]
+        rows += stored.read(connection, fact, own == experiment_id)
+    return rows
 
 
 def _concerned(row: Row) -> int | None:

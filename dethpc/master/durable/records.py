@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
-from dethpc.domain import records
 from dethpc.domain.ports import Store
 from dethpc.domain.records import Record
 from dethpc.errors import NotFound
+from dethpc.master.durable.change_log import rows_of_file
 from dethpc.master.durable.row_file import RowFile
 from dethpc.rundir.home import Home
 from dethpc.state import SqlStore
@@ -33,7 +33,8 @@ class Records:
 
     def __init__(self, store: SqlStore, home: Home, check_lease: Callable[[], None] = lambda: None) -> None:
         """Rewrites the file where it does not say what the database does. ``check_lease``: see ``ChangeLog``. Raises: OSError."""
-        self._store, self._file, self._check_lease = store, RowFile(home.records), check_lease
+        self._store, self._home, self._check_lease = store, home, check_lease
+        self._file = RowFile(home.records)
         self._lock = threading.RLock()
         self._lines = 0
         self._compact()
@@ -110,10 +111,8 @@ class Records:
 
     def _compact(self) -> None:
         with self._store.read() as connection:
-            kept: list[Any] = []
-            for kind in records.KEYS:
-                kept += stored.find(connection, kind)
-        self._file.become(kept)
+            rows = rows_of_file(connection, self._home, self._file.path)
+        self._file.become(rows)
         self._lines = 0
 
 
