@@ -77,8 +77,7 @@ def _check(home: Path, site: Path | None, *, mend_first: bool) -> int:
 
 def _rebuild(home: Path, site: Path | None) -> int:
     """1: something that has files could not be recreated."""
-    from dethpc.master.durable.recreate import sentences
-    from dethpc.master.rebuild import rebuild
+    from dethpc.master.rebuild import rebuild, sentences
 
     shown = [0.0]
 

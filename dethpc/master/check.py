@@ -28,9 +28,9 @@ from dethpc.errors import DethpcError
 from dethpc.master.durable import at_rest, ids
 from dethpc.master.durable.change_log import rows_of_file
 from dethpc.master.durable.lease import Lease, alive
-from dethpc.master.durable.recreate import read_all
 from dethpc.master.durable.row_file import RowFile, to_line
 from dethpc.master.installation import cluster_id, site_of
+from dethpc.master.rebuild import read_all
 from dethpc.rundir.files import exists, read_json
 from dethpc.rundir.home import Home
 from dethpc.state import absent, reading, rows

@@ -31,10 +31,10 @@ from dethpc.errors import ConfigError, DethpcError, RunDirError
 from dethpc.exec.link import Link
 from dethpc.exec.unpack import unpack
 from dethpc.master.durable import row_file
-from dethpc.master.durable.recreate import read_all
 from dethpc.master.files import logs
 from dethpc.master.files.logs import Filter
 from dethpc.master.http.nouns.logs import LogEntry
+from dethpc.master.rebuild import read_all
 from dethpc.rundir import journal, logline
 from dethpc.rundir.claim import claimed_by
 from dethpc.rundir.files import read_json

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dethpc.domain.reports import Report, ReportKind
-from dethpc.master.durable.recreate import read_all
+from dethpc.master.rebuild import read_all
 from dethpc.rundir.journal import JournalWriter, NotWritten, RemainsReader, from_line, read, read_remains, to_line
 from tests.example_counts import examples
 from tests.memory import megabytes_taken
@@ -287,7 +287,7 @@ def test_a_line_of_hundreds_of_megabytes_costs_few(tmp_path: Path) -> None:
         "assert [r.seq for r in seen] == [1, 3] and remains.missing == 1 and looks > 100, (seen, looks)\n"
         f"assert [r.seq for r in read_all({str(path)!r})[0]] == [1, 3]\n"
     )
-    setup = "from dethpc.rundir.journal import RemainsReader, read; from dethpc.master.durable.recreate import read_all"
+    setup = "from dethpc.rundir.journal import RemainsReader, read; from dethpc.master.rebuild import read_all"
     assert megabytes_taken(setup, code) < 80
 
 

@@ -15,8 +15,8 @@ from dethpc.errors import LeaseHeld, StoreError
 from dethpc.master.durable import change_log
 from dethpc.master.durable.change_log import ChangeLog, file_of
 from dethpc.master.durable.ledger import Ledger, Unwritten
-from dethpc.master.durable.recreate import recreate
 from dethpc.master.durable.row_file import RowFile, from_line, to_line, to_text
+from dethpc.master.rebuild import recreate
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import JournalWriter
 from dethpc.searcher.methods import build

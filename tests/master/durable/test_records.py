@@ -14,8 +14,8 @@ from dethpc.domain.records import Token, TokenKind, User
 from dethpc.errors import NotFound
 from dethpc.master.durable import records
 from dethpc.master.durable.records import Records
-from dethpc.master.durable.recreate import recreate
 from dethpc.master.durable.row_file import RowFile
+from dethpc.master.rebuild import recreate
 from dethpc.rundir.home import Home
 from dethpc.state import SqlStore, open_store
 

@@ -13,7 +13,7 @@ from dethpc.domain.facts import Experiment, Run, Trial
 from dethpc.domain.states import RunState, State
 from dethpc.engine.fold import fold
 from dethpc.master.durable.change_log import ChangeLog
-from dethpc.master.durable.recreate import recreate
+from dethpc.master.rebuild import recreate
 from dethpc.rundir.home import Home
 from dethpc.searcher.methods import build
 from dethpc.state import open_store

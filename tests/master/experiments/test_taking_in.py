@@ -22,8 +22,8 @@ from dethpc.domain.reports import Report
 from dethpc.domain.states import CheckpointState, RunState, State
 from dethpc.engine.fold import fold
 from dethpc.errors import CheckpointError, Refused
-from dethpc.master.durable.recreate import recreate
 from dethpc.master.durable.row_file import from_line, to_line
+from dethpc.master.rebuild import recreate
 from dethpc.master.submitting.job_environment import of_experiment
 from dethpc.rundir.journal import from_line as from_journal_line
 from dethpc.rundir.journal import to_line as to_journal_line

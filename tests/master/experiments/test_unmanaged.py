@@ -18,9 +18,9 @@ from dethpc.engine import events
 from dethpc.engine.fold import fold
 from dethpc.errors import ConfigError, NotFound, Refused
 from dethpc.master.daemon import Daemon
-from dethpc.master.durable.recreate import recreate
 from dethpc.master.experiments.unmanaged import WAIT_OF_EACH, Unmanaged, config_of
 from dethpc.master.http.nouns.checkpoints import storage_id
+from dethpc.master.rebuild import recreate
 from dethpc.master.scheduler import find_scheduler
 from dethpc.rundir.journal import JournalWriter
 from dethpc.searcher.methods import build as build_searcher

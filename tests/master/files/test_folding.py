@@ -19,12 +19,12 @@ from dethpc.domain.reports import ReportKind
 from dethpc.domain.states import RunState, State
 from dethpc.errors import LeaseHeld
 from dethpc.master.durable import ids
-from dethpc.master.durable.recreate import read_all
 from dethpc.master.experiments import exporting
 from dethpc.master.files import folding, late_writes, logs
 from dethpc.master.files.folding import Folding
 from dethpc.master.files.log_follower import Follower
 from dethpc.master.files.logs import Filter
+from dethpc.master.rebuild import read_all
 from dethpc.rundir import folded, logline
 from dethpc.rundir.archives import LATE, Trial
 from dethpc.rundir.files import open_regular, walk

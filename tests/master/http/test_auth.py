@@ -19,7 +19,6 @@ from dethpc.domain.records import Token, TokenKind
 from dethpc.domain.states import RunState
 from dethpc.errors import NotFound, Refused, RunOver, Unauthorized
 from dethpc.master.durable.records import Records
-from dethpc.master.durable.recreate import recreate
 from dethpc.master.http import auth as auth_module
 from dethpc.master.http.auth import (
     RUN_GRACE_SECONDS,
@@ -28,6 +27,7 @@ from dethpc.master.http.auth import (
     mint_run_token,
     salted,
 )
+from dethpc.master.rebuild import recreate
 from dethpc.rundir.home import Home
 from dethpc.state.store import SqlStore, open_store
 from tests.master.conftest import Published, Served, experiment, run_of, task_of, trained, trial, uuid_of

@@ -12,7 +12,7 @@ from dethpc.domain.facts import Checkpoint
 from dethpc.domain.records import Model, ModelVersion
 from dethpc.domain.states import CheckpointState
 from dethpc.errors import NotFound, Refused
-from dethpc.master.durable.recreate import recreate
+from dethpc.master.rebuild import recreate
 from dethpc.state import open_store
 from dethpc.state.queries import records as stored
 from tests.master.conftest import Published, Served, experiment, trained, trial, uuid_of

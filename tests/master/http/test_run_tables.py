@@ -10,7 +10,7 @@ import pytest
 from dethpc.client import experiments, workspaces
 from dethpc.domain.states import State
 from dethpc.errors import NotFound, Refused
-from dethpc.master.durable.recreate import recreate
+from dethpc.master.rebuild import recreate
 from dethpc.state import open_store
 from dethpc.state.queries import listings
 from tests.domain.test_filters import deep, field, group, text_of

@@ -10,7 +10,7 @@ import pytest
 from dethpc.client import experiments, templates, workspaces
 from dethpc.domain.records import Template
 from dethpc.errors import ConfigError, NotFound, Refused
-from dethpc.master.durable.recreate import recreate
+from dethpc.master.rebuild import recreate
 from dethpc.state import open_store
 from dethpc.state.queries import records as stored
 from tests.master.conftest import Published, Served

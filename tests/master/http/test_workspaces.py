@@ -10,7 +10,7 @@ import pytest
 
 from dethpc.client import experiments, models, workspaces
 from dethpc.errors import NotFound, Refused
-from dethpc.master.durable.recreate import recreate
+from dethpc.master.rebuild import recreate
 from dethpc.state import open_store
 from dethpc.state.queries import records as stored
 from tests.master.conftest import Published, Served, experiment, trained, trial

@@ -14,7 +14,7 @@ from dethpc.domain.ports import QueuedJob
 from dethpc.domain.states import AttemptState, End, RunState, State, TaskKind
 from dethpc.errors import NotFound, Refused, SubmitRejected
 from dethpc.master.durable.change_log import ChangeLog
-from dethpc.master.durable.recreate import recreate
+from dethpc.master.rebuild import recreate
 from dethpc.rundir.home import Home
 from dethpc.state import open_store
 from tests.master.conftest import T0, Published, Served, experiment, run_of, trained, trial

@@ -13,7 +13,7 @@ from dethpc.domain.reports import Report, ReportKind
 from dethpc.errors import Refused, RunOver, StoreError, UnfitRow
 from dethpc.master.check import check
 from dethpc.master.durable.change_log import ChangeLog
-from dethpc.master.durable.recreate import recreate
+from dethpc.master.rebuild import recreate
 from dethpc.rundir.files import MOST_VALUES
 from dethpc.rundir.journal import JournalWriter
 from dethpc.state import open_store

@@ -14,7 +14,7 @@ import pytest
 from dethpc.client import webhooks, workspaces
 from dethpc.domain.records import Webhook, WebhookDelivery
 from dethpc.errors import NotFound, Refused
-from dethpc.master.durable.recreate import recreate
+from dethpc.master.rebuild import recreate
 from dethpc.master.webhooks import service
 from dethpc.state import open_store
 from dethpc.state.queries import records as stored

@@ -17,8 +17,8 @@ from dethpc.domain.states import AttemptState, CheckpointState, State
 from dethpc.engine import ClusterState
 from dethpc.master.durable import ids
 from dethpc.master.durable.change_log import file_of
-from dethpc.master.durable.recreate import recreate
 from dethpc.master.durable.row_file import from_line, to_line
+from dethpc.master.rebuild import recreate
 from dethpc.simulator.memory import MemoryStore
 from dethpc.state import rows
 from tests.simulator.world import training

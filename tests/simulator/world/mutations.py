@@ -15,7 +15,7 @@ from unittest import mock
 
 from dethpc.engine import events, reports, runs
 from dethpc.master import daemon, parts, rebuild
-from dethpc.master.durable import change_log, ids, lease, ledger, recreate, row_file
+from dethpc.master.durable import change_log, ids, lease, ledger, row_file
 from dethpc.master.submitting import directory_check, submit
 from dethpc.master.watching import foreign_runs, job_identity, journals, poll, read, reconcile, trouble
 from dethpc.rundir.journal import RemainsReader
@@ -176,7 +176,7 @@ MUTATIONS = (
         "C10: a rebuild leaves an experiment out and does not say so",
         lambda: [
             (rebuild, "lost_ids", lambda made: ids.Ids(frozenset(), frozenset())),
-            (recreate.RowFile, "rows", lambda self, damaged=None: iter(())),
+            (rebuild.RowFile, "rows", lambda self, damaged=None: iter(())),
         ],
         ("database deleted",),
     ),

@@ -17,8 +17,8 @@ from dethpc.errors import Refused
 from dethpc.master.durable import ids
 from dethpc.master.durable.change_log import ChangeLog
 from dethpc.master.durable.ledger import Ledger
-from dethpc.master.durable.recreate import Recreated, lost_ids, recreate, sentences
 from dethpc.master.durable.row_file import RowFile, from_line, to_line
+from dethpc.master.rebuild import Recreated, lost_ids, recreate, sentences
 from dethpc.rundir.files import write_json
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import JournalWriter, read
