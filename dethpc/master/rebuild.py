@@ -9,29 +9,25 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy.exc import OperationalError
 
-from dethpc.domain import facts
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Run, Task, Trial
+from dethpc.domain.facts import Checkpoint, Experiment, Metric, Row, Run, Trial
 from dethpc.domain.ports import Store
-from dethpc.domain.reports import Report, ReportKind
 from dethpc.domain.states import RunState
-from dethpc.engine.reports import metric_of
 from dethpc.errors import StoreError
-from dethpc.master.durable import ids, records
+from dethpc.master.durable import ids
 from dethpc.master.durable.change_log import file_of
 from dethpc.master.durable.ids import Ids
 from dethpc.master.durable.lease import Lease
-from dethpc.master.durable.row_file import RowFile
+from dethpc.master.durable.replay import Journal, history, journals, some
 from dethpc.master.installation import cluster_id, site_of
 from dethpc.rundir.files import status, write_json
 from dethpc.rundir.home import Home
-from dethpc.rundir.journal import A_LOOK, RemainsReader
 from dethpc.state import beside, open_store
 
 AT_ONCE = 5000
@@ -58,7 +54,7 @@ class Recreated:
 
 
 def rebuild(
-    root: Path, site_file: Path | None = None, progress: Callable[[int, int], None] = lambda done, of: None
+    root: Path, site_file: Path | None = None, progress: Progress = lambda done, of: None
 ) -> tuple[Recreated, str | None]:
     """Make the database again from the shared file system. Returns what came of it, and where the old database is kept.
 
@@ -99,9 +95,8 @@ class _Recreation:
 
     def run(self) -> Recreated:
         home, made, files = self._home, self._made, ids.in_files(self._home)
-        bad: list[int] = []
-        records.recreate(home, self._store, bad)
-        self._damaged(home.records, bad)
+        for record in self._rows(home.records):
+            self._store.put(record)
         known_runs: set[str] = set()
         for path in (home.node_changes, home.task_changes):
             self._commit(self._rows(path))
@@ -114,9 +109,12 @@ class _Recreation:
                 continue
             known_runs.update(row.id for row in rows if isinstance(row, Run))
             self._commit(rows)
+            live = {(row.id, row.attempt) for row in rows if isinstance(row, Run) and row.state is not RunState.ENDED}
             if any(isinstance(row, Experiment) and not row.state.keeps_files for row in rows):
                 continue  # its journals are gone, or going, and nobody asks for its metrics
-            self._metrics(experiment_id, rows, lambda: self._progress(done, len(experiments)))  # noqa: B023
+            for journal in journals(home, rows):
+                self._progress(done, len(experiments))
+                self._take_in(journal, live)
         self._flush()
         made.unknown_runs = sorted(files.runs - known_runs)
         self._progress(len(experiments), len(experiments))
@@ -134,75 +132,28 @@ class _Recreation:
         return [], f"{path} has no row of the experiment itself" if path.exists() else f"{path} is missing"
 
     def _rows(self, path: Path) -> list[Any]:
-        """The last row of each key in a file. One that is none of the file's own is damaged."""
+        """The last row of each key in a file, without those that belong into another."""
         bad: list[int] = []
-        last: dict[Any, Any] = {}
-        for row in RowFile(path).rows(bad):
-            if file_of(self._home, row) == path:
-                last[type(row), facts.key(row)] = row
+        rows = [versions[-1] for versions in history(path, bad).values()]
         self._damaged(path, bad)
-        return list(last.values())
+        return [row for row in rows if file_of(self._home, row) == path]
+
+    def _take_in(self, journal: Journal, live: Collection[tuple[str, int]]) -> None:
+        """``live``: the attempts that may still write."""
+        attempt, path = journal.attempt, journal.path
+        self._damaged(path, journal.damaged)
+        if journal.unreadable:
+            self._made.unreadable[path] = journal.unreadable
+        if journal.missing:
+            self._made.missing[path] = journal.missing
+            if (attempt.run_id, attempt.number) in live and _size(path) >= attempt.applied_offset:
+                # A full disk refused them, and they came by HTTP alone. They count when their writer has written them.
+                self._commit([replace(attempt, applied_seq=min(attempt.applied_seq, journal.last))])
+        self._commit(journal.metrics)
 
     def _damaged(self, path: Path, lines: list[int]) -> None:
         if lines:
             self._made.damaged.setdefault(path, []).extend(lines)
-
-    # --- metrics
-
-    def _metrics(self, experiment_id: int, rows: Sequence[Any], alive: Callable[[], None]) -> None:
-        trials = {row.id: row.trial_id for row in rows if isinstance(row, Task) and row.trial_id is not None}
-        live = {(row.id, row.attempt) for row in rows if isinstance(row, Run) and row.state is not RunState.ENDED}
-        for attempt in rows:
-            trial_id = trials.get(attempt.task_id) if isinstance(attempt, Attempt) else None
-            if trial_id is not None:
-                alive()
-                may_write = (attempt.run_id, attempt.number) in live
-                self._commit(list(self._from_journal(experiment_id, trial_id, attempt, may_write=may_write)))
-                self._commit(list(self._taken(experiment_id, trial_id, attempt)))
-
-    def _from_journal(
-        self, experiment_id: int, trial_id: int, attempt: Attempt, *, may_write: bool
-    ) -> Iterator[Metric | Attempt]:
-        journal = self._home.kept(attempt.run_id).attempt(attempt.number).journal
-        if (found := self._read(journal)) is None:
-            return
-        reports, damaged = found
-        counted = [report for report in reports if report.seq <= attempt.applied_seq]
-        if attempt.applied_seq > len(counted) + len(damaged):
-            self._made.missing[journal] = attempt.applied_seq - len(counted) - len(damaged)
-            if may_write and _size(journal) >= attempt.applied_offset:
-                # A full disk refused them, and they came by HTTP alone. They count when their writer has written them.
-                yield replace(attempt, applied_seq=min(attempt.applied_seq, _last(reports, damaged)))
-        yield from self._of(counted, journal, experiment_id, trial_id, attempt)
-
-    def _read(self, journal: Path) -> tuple[list[Report], list[int]] | None:
-        """As ``read_all``, what is damaged counted; None for a journal that cannot be read, which is remembered."""
-        try:
-            reports, damaged = read_all(journal)
-        except OSError as error:
-            self._made.unreadable[journal] = str(error.strerror)
-            return None
-        self._damaged(journal, damaged)
-        return reports, damaged
-
-    def _taken(self, experiment_id: int, trial_id: int, attempt: Attempt) -> Iterator[Metric]:
-        """What did not come from the chief: all that the master wrote down counted, but for what a later attempt trained again."""
-        journal = self._home.kept(attempt.run_id).attempt(attempt.number).taken
-        if (found := self._read(journal)) is None:
-            return
-        reports, _ = found
-        numbered = [report._replace(seq=-report.seq) for report in reports]
-        yield from self._of(numbered, journal, experiment_id, trial_id, attempt)
-
-    def _of(
-        self, reports: Sequence[Report], journal: Path, experiment_id: int, trial_id: int, attempt: Attempt
-    ) -> Iterator[Metric]:
-        for report in reports:
-            if report.kind == ReportKind.METRICS:
-                try:
-                    yield _metric(experiment_id, trial_id, attempt, report)
-                except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
-                    self._damaged(journal, [abs(report.seq)])
 
     # --- the store
 
@@ -233,28 +184,6 @@ class _Recreation:
             self._store_all(rows[half:])
 
 
-def _metric(experiment_id: int, trial_id: int, attempt: Attempt, report: Report) -> Metric:
-    steps = int(report.data["steps_completed"])
-    if not -(2**63) <= steps < 2**63:
-        raise ValueError("steps_completed is out of range")
-    return metric_of(experiment_id, trial_id, attempt, report)
-
-
-def read_all(journal: Path) -> tuple[list[Report], list[int]]:
-    """Every report of a journal that can be read, and the numbers of its damaged lines. Raises OSError."""
-    reports: list[Report] = []
-    damaged: list[int] = []
-    reader = RemainsReader(journal, damaged=damaged)
-    while not reader.whole:
-        reports += reader.read(A_LOOK)
-    return reports, damaged
-
-
-def _last(reports: Sequence[Report], damaged: Sequence[int]) -> int:
-    """The number of a journal's last line."""
-    return max([0, *damaged[-1:], *(report.seq for report in reports[-1:])])
-
-
 def _size(journal: Path) -> int:
     try:
         return status(journal).st_size
@@ -280,15 +209,14 @@ def sentences(made: Recreated) -> Iterator[str]:
     for id, why in made.lost.items():
         yield f"experiment {id} could not be recreated: {why}. Its files stay where they are, and its id is not given again"
     for path, lines in made.damaged.items():
-        some = ", ".join(map(str, lines[:5])) + (", ..." if len(lines) > 5 else "")
-        yield f"{path}: {_count(len(lines), 'line')} could not be read (line {some})"
+        yield f"{path}: {_count(len(lines), 'line')} could not be read (line {some(lines)})"
     for path, why in made.unreadable.items():
         yield f"{path} cannot be read: {why}. What it reported is missing: rebuild again when it can be read"
-    for path, number in made.missing.items():
-        yield f"{path} is missing or has lost its end: {_count(number, 'report')} that counted cannot be recreated"
+    for path, count in made.missing.items():
+        yield f"{path} is missing or has lost its end: {_count(count, 'report')} that counted cannot be recreated"
     if made.unknown_runs:
-        some = ", ".join(made.unknown_runs[:5]) + (", ..." if len(made.unknown_runs) > 5 else "")
-        yield f"{_count(len(made.unknown_runs), 'run directory', 'run directories')} of which no change log knows: {some}"
+        number = _count(len(made.unknown_runs), "run directory", "run directories")
+        yield f"{number} of which no change log knows: {some(made.unknown_runs)}"
 
 
 def _count(number: int, one: str, many: str = "") -> str:

@@ -34,7 +34,6 @@ from dethpc.master.durable import row_file
 from dethpc.master.files import logs
 from dethpc.master.files.logs import Filter
 from dethpc.master.http.nouns.logs import LogEntry
-from dethpc.master.rebuild import read_all
 from dethpc.rundir import journal, logline
 from dethpc.rundir.claim import claimed_by
 from dethpc.rundir.files import read_json
@@ -56,12 +55,11 @@ def of_journal(data: bytes, folder: Path) -> None:
     while (found := journal.read(path, at, len(by_pieces), 40))[1] > at:
         by_pieces, at = by_pieces + found[0], found[1]
     assert by_pieces == reports and at == offset <= len(data)
-    remains, rest = journal.read_remains(path), journal.RemainsReader(path)
+    remains, rest = journal.read_remains(path), journal.RemainsReader(path, damaged=[])
     seen: list[Report] = []
     while not rest.whole:
         seen += rest.read(7)
     assert (seen, rest.offset, rest.missing) == remains and seen[: len(reports)] == reports
-    read_all(path)
     for report in seen:
         fault(report)
     with journal.JournalWriter(path) as writer, contextlib.suppress(OSError):

@@ -138,6 +138,22 @@ def test_a_journal_that_is_gone_has_lost_its_end_or_cannot_be_read_is_named(home
     assert "cannot be read: Is a directory" in list(sentences(made))[1]
 
 
+def test_a_report_behind_lines_that_are_gone_comes_back(home: Home, tmp_path: Path) -> None:
+    journal = home.run("1.1.1").attempt(0).journal
+    journal.write_bytes(journal.read_bytes().splitlines(keepends=True)[1])
+    with open_store(tmp_path / "again") as again:
+        made = recreate(home, again)
+        assert made.missing == {journal: 1} and not made.damaged
+        assert [metric.steps_completed for metric in metrics(again, [1])] == [2]
+
+
+def test_what_a_later_attempt_trained_again_is_not_counted_as_recreated(home: Home, tmp_path: Path) -> None:
+    attempt = [row for row in RowFile(home.changes(1)).rows() if isinstance(row, Attempt)][-1]
+    RowFile(home.changes(1)).append([replace(attempt, void_after=1)])
+    with open_store(tmp_path / "again") as again:
+        assert recreate(home, again).rows[Metric] == len(metrics(again, [1])) == 1
+
+
 def test_a_change_log_that_cannot_be_read_costs_its_experiment_alone(home: Home, tmp_path: Path) -> None:
     home.changes(2).mkdir(parents=True)
     with open_store(tmp_path / "again") as again:

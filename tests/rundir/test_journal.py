@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dethpc.domain.reports import Report, ReportKind
-from dethpc.master.rebuild import read_all
 from dethpc.rundir.journal import JournalWriter, NotWritten, RemainsReader, from_line, read, read_remains, to_line
 from tests.example_counts import examples
 from tests.memory import megabytes_taken
@@ -242,21 +241,26 @@ def test_a_hole_in_a_journal_does_not_swallow_the_report_behind_it(tmp_path: Pat
     assert [report.seq for report in read(path)[0]] == [1]
     remains = read_remains(path)
     assert [report.seq for report in remains.reports] == [1, 4, 5, 6] and remains.missing == 2
-    reports, damaged = read_all(path)
-    assert [report.seq for report in reports] == [1, 4, 5, 6] and damaged == [2]
+    assert damaged_lines(path) == [2]
 
 
-def test_whole_lines_that_are_gone_cost_no_report_behind_them(tmp_path: Path) -> None:
+def test_the_numbers_of_damaged_lines_are_those_of_the_file(tmp_path: Path) -> None:
+    """Whatever is missing before them, or there twice."""
     path = tmp_path / "journal.jsonl"
     write(path, 4)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(lines[0] + b"garbage\n" + lines[3])
-    assert read_remains(path).missing == 2
-    reports, damaged = read_all(path)
-    assert [report.seq for report in reports] == [1, 4] and damaged == [2]
-    path.write_bytes(lines[0] + lines[2] + lines[2] + lines[3])
-    reports, damaged = read_all(path)
-    assert [report.seq for report in reports] == [1, 3, 4] and damaged == []
+    assert read_remains(path).missing == 2 and damaged_lines(path) == [2]
+    path.write_bytes(lines[0] + lines[2] + lines[2] + b"garbage\n" + lines[3] + b"torn")
+    assert [report.seq for report in read_remains(path).reports] == [1, 3, 4] and damaged_lines(path) == [4]
+
+
+def damaged_lines(path: Path) -> list[int]:
+    damaged: list[int] = []
+    reader = RemainsReader(path, damaged=damaged)
+    while not reader.whole:
+        reader.read(1 << 20)
+    return damaged
 
 
 def test_a_damaged_line_whose_report_came_another_way_is_not_missing(tmp_path: Path) -> None:
@@ -285,9 +289,8 @@ def test_a_line_of_hundreds_of_megabytes_costs_few(tmp_path: Path) -> None:
         "seen, looks = [], 0\n"
         "while not remains.whole: seen, looks = seen + remains.read(1 << 20), looks + 1\n"
         "assert [r.seq for r in seen] == [1, 3] and remains.missing == 1 and looks > 100, (seen, looks)\n"
-        f"assert [r.seq for r in read_all({str(path)!r})[0]] == [1, 3]\n"
     )
-    setup = "from dethpc.rundir.journal import RemainsReader, read; from dethpc.master.rebuild import read_all"
+    setup = "from dethpc.rundir.journal import RemainsReader, read"
     assert megabytes_taken(setup, code) < 80
 
 

@@ -287,10 +287,12 @@ def _ended(path: Path, rows: Sequence[Row]) -> list[Run]:
     return [last[id] for id in live & last.keys() if last[id].state is RunState.ENDED]
 
 
-def file_of(home: Home, row: Row) -> Path | None:
+def file_of(home: Home, row: Any) -> Path | None:
     """The file that keeps a row; None: none does."""
     if isinstance(row, (Metric, PoolState)):
         return None
+    if type(row) in records.KEYS:
+        return home.records
     if isinstance(row, NodeHealth):
         return home.node_changes
     experiment_id = _concerned(row)

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
-from dethpc.domain.ports import Store
 from dethpc.domain.records import Record
 from dethpc.errors import NotFound
 from dethpc.master.durable.change_log import rows_of_file
@@ -114,11 +113,3 @@ class Records:
             rows = rows_of_file(connection, self._home, self._file.path)
         self._file.become(rows)
         self._lines = 0
-
-
-def recreate(home: Home, store: Store, damaged: list[int] | None = None) -> None:
-    """Fill an empty store with the records of the file. ``damaged``: see ``RowFile.lines``."""
-    last = {(kind, key): row for kind, key, row in RowFile(home.records).lines(damaged)}
-    for row in last.values():
-        if row is not None:
-            store.put(row)

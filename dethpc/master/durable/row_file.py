@@ -39,9 +39,13 @@ def to_text(row: Any, *, dropped: bool = False) -> str:
     """What a line says, without its checksum."""
     kind: Any = type(row)
     names, _ = _fields(kind)
-    key = [getattr(row, name) for name in _KEYS[kind]]
     held = None if dropped else {name: getattr(row, name) for name in names}
-    return _encode({"table": kind.__name__, "key": key, "row": held})[:-1]
+    return _encode({"table": kind.__name__, "key": key_of(row), "row": held})[:-1]
+
+
+def key_of(row: Any) -> tuple[Any, ...]:
+    """What tells ``row`` apart from the others of its kind."""
+    return tuple(getattr(row, name) for name in _KEYS[type(row)])
 
 
 def from_line(line: str | bytes) -> tuple[type, tuple[Any, ...], Any]:
@@ -59,7 +63,7 @@ def from_line(line: str | bytes) -> tuple[type, tuple[Any, ...], Any]:
             return kind, key, None
         _, hints = _fields(kind)
         row = kind(**{name: _restore(hints[name], value) for name, value in obj["row"].items() if name in hints})
-        if key != tuple(getattr(row, name) for name in _KEYS[kind]):
+        if key != key_of(row):
             raise ValueError("the row has another key")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"damaged line: {line[:80]!r}: {error}") from None
@@ -224,9 +228,9 @@ class RowFile:
         return missing, [] if last.keys() <= keys else self._unknown(rows)
 
     def _unknown(self, rows: Sequence[Any]) -> list[Any]:
-        known = {(type(row), tuple(getattr(row, name) for name in _KEYS[type(row)])) for row in rows}
+        keys = {(type(row), key_of(row)) for row in rows}
         last = {(kind, key): row for kind, key, row in self.lines()}
-        return [row for key, row in last.items() if key not in known and row is not None]
+        return [row for key, row in last.items() if key not in keys and row is not None]
 
     def rows(self, damaged: list[int] | None = None) -> Iterator[Any]:
         """Every row, in order: some several times. Nothing when there is no file. Raises: OSError."""

@@ -24,12 +24,11 @@ from dethpc.master.files import folding, late_writes, logs
 from dethpc.master.files.folding import Folding
 from dethpc.master.files.log_follower import Follower
 from dethpc.master.files.logs import Filter
-from dethpc.master.rebuild import read_all
 from dethpc.rundir import folded, logline
 from dethpc.rundir.archives import LATE, Trial
 from dethpc.rundir.files import open_regular, walk
 from dethpc.rundir.home import Home
-from dethpc.rundir.journal import JournalWriter
+from dethpc.rundir.journal import JournalWriter, read_remains
 from dethpc.state import SqlStore, open_store
 from tests.master.conftest import T0, experiment, run_of, task_of, trial
 
@@ -145,7 +144,7 @@ def test_logs_and_journals_read_as_before(at: Site) -> None:
             for wanted in (Filter(), Filter(text="line 2999"), Filter(nodes=frozenset({"alpha"})), times)
             for back in (True, False)
         ]
-        return [looked, read_all(at.home.kept("1.1.2").attempt(0).journal), at.home.kept("1.1.1").attempts()]
+        return [looked, read_remains(at.home.kept("1.1.2").attempt(0).journal), at.home.kept("1.1.1").attempts()]
 
     before = read()
     asked_before = logs.sources(at.home.kept, names)
@@ -235,7 +234,10 @@ def test_what_the_master_writes_later_counts_and_is_folded_too(at: Site) -> None
         with JournalWriter(path) as journal:
             assert journal.append(ReportKind.METRICS, {"group": "g", "steps_completed": 9, "metrics": {}}).seq == 21
     late_content = at.content("1.1.1")
-    assert late_content.keys() == before.keys() and len(read_all(at.home.kept("1.1.1").attempt(0).journal)[0]) == 21
+    assert (
+        late_content.keys() == before.keys()
+        and len(read_remains(at.home.kept("1.1.1").attempt(0).journal).reports) == 21
+    )
     assert at.folding().fold_due(END + 8 * HOUR) == 0  # it was written just now, by the clock of the file system
     assert at.folding(hours=0).fold_due(2e10) == 1
     assert at.files() == ["1.1.1.zip"] and at.content("1.1.1") == late_content

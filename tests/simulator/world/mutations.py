@@ -176,7 +176,7 @@ MUTATIONS = (
         "C10: a rebuild leaves an experiment out and does not say so",
         lambda: [
             (rebuild, "lost_ids", lambda made: ids.Ids(frozenset(), frozenset())),
-            (rebuild.RowFile, "rows", lambda self, damaged=None: iter(())),
+            (rebuild, "history", lambda path, damaged: {}),
         ],
         ("database deleted",),
     ),
