@@ -14,7 +14,6 @@ import time
 import zipfile
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +37,8 @@ from dethpc.state.store import SqlStore
 _AT_ONCE = 1 << 18
 """Bytes that are read, and sent, at once."""
 
-_ATTEMPTS = 200
-"""Whose reports one query asks for: those of a search are mostly many, and short."""
+_PAGE = 2000
+"""Reports that are in memory at once."""
 
 
 def archive(installation: Installation, store: SqlStore, experiment_id: int) -> Iterator[bytes]:
@@ -170,22 +169,12 @@ def _without_secrets(row: Any) -> Any:
 
 def _metrics(store: SqlStore, attempts: Iterator[Attempt]) -> Iterator[bytes]:
     """Those that counted when the rows were read. No connection is kept while somebody reads slowly."""
-    while some := list(islice(attempts, _ATTEMPTS)):
-        with store.read() as connection:
-            few = queries.metrics_of_attempts(connection, some)
-        yield from _one_by_one(store, some) if few is None else ["".join(map(_line, few)).encode()]
-
-
-def _one_by_one(store: SqlStore, attempts: list[Attempt]) -> Iterator[bytes]:
     for attempt in attempts:
-        after: int | None = None
-        while True:
+        page: list[Metric] | None = None
+        while page is None or len(page) == _PAGE:
             with store.read() as connection:
-                metrics = queries.metrics_of_attempt(connection, attempt, after)
-            if not metrics:
-                break
-            after = metrics[-1].seq
-            yield "".join(_line(metric) for metric in metrics).encode()
+                page = queries.metrics_of_attempt(connection, attempt, page[-1].seq if page else None, _PAGE)
+            yield "".join(map(_line, page)).encode()
 
 
 def _line(metric: Metric) -> str:

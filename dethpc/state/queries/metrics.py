@@ -43,29 +43,11 @@ def metrics_after(
     return [(row[-1], Metric(*row[:-1])) for row in connection.execute(query)]
 
 
-_PAGE = 2000
-
-
-def metrics_of_attempt(connection: Connection, attempt: Attempt, after: int | None) -> list[Metric]:
+def metrics_of_attempt(connection: Connection, attempt: Attempt, after: int | None, limit: int) -> list[Metric]:
     """The next of its reports that counted by what ``attempt`` says, by their number; ``after``: the last one that is known."""
     of_it = [_metric.run_id == attempt.run_id, _metric.attempt == attempt.number, _metric.seq <= attempt.applied_seq]
     where = of_it if after is None else [*of_it, _metric.seq > after]
-    return [Metric(*row) for row in connection.execute(rows.query(Metric, *where).order_by(_metric.seq).limit(_PAGE))]
-
-
-def metrics_of_attempts(connection: Connection, attempts: Sequence[Attempt]) -> list[Metric] | None:
-    """All reports of a few attempts that counted, attempt by attempt; None where they are many: ask for each attempt alone."""
-    order = {(attempt.run_id, attempt.number): at for at, attempt in enumerate(attempts)}
-    where = _metric.run_id.in_({attempt.run_id for attempt in attempts})
-    metrics = [Metric(*row) for row in connection.execute(rows.query(Metric, where).limit(10 * _PAGE + 1))]
-    if len(metrics) > 10 * _PAGE:
-        return None
-    counted = [
-        metric
-        for metric in metrics
-        if (at := order.get((metric.run_id, metric.attempt))) is not None and metric.seq <= attempts[at].applied_seq
-    ]
-    return sorted(counted, key=lambda metric: (order[metric.run_id, metric.attempt], metric.seq))
+    return [Metric(*row) for row in connection.execute(rows.query(Metric, *where).order_by(_metric.seq).limit(limit))]
 
 
 class Reported(NamedTuple):

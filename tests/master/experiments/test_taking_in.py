@@ -23,6 +23,7 @@ from dethpc.domain.states import CheckpointState, RunState, State
 from dethpc.engine.fold import fold
 from dethpc.errors import CheckpointError, Refused
 from dethpc.master.durable.row_file import from_line, to_line
+from dethpc.master.experiments import exporting
 from dethpc.master.rebuild import recreate
 from dethpc.master.submitting.job_environment import of_experiment
 from dethpc.rundir.journal import from_line as from_journal_line
@@ -42,8 +43,9 @@ def quiet(what: str, done: int, total: int) -> None:
 
 
 @pytest.fixture
-def archive(served: Served, tmp_path: Path) -> Path:
+def archive(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Of an experiment of two trials, one of which goes on; with logs and a journal, and a checkpoint's files."""
+    monkeypatch.setattr(exporting, "_PAGE", 2)
     home = served.daemon.installation.home
     storage = {"type": "shared_fs", "host_path": str(home.checkpoints)}
     config = {**CONFIG, "checkpoint_storage": storage, "environment": {"environment_variables": [f"A_TOKEN={MARK}"]}}
