@@ -29,7 +29,7 @@ from dethpc.master.durable.row_file import RowFile, key_of, to_text
 from dethpc.master.installation import cluster_id, site_of
 from dethpc.rundir.files import exists, read_json
 from dethpc.rundir.home import Home
-from dethpc.state import absent, reading, rows
+from dethpc.state import absent, queries, reading
 
 TRIES, PAUSE = 5, 0.5
 """How many times, and how many seconds apart, to look for what a running master has committed and is about to append."""
@@ -206,7 +206,7 @@ class _Check:
 
 def _reports(connection: Connection, id: int) -> _Reports:
     reports: _Reports = {}
-    for metric in rows.read(connection, Metric, rows.table(Metric).c.experiment_id == id):
+    for metric in queries.metrics_of_experiment(connection, id):
         reports.setdefault((metric.run_id, metric.attempt, metric.seq > 0), {})[metric.seq] = _digest(metric)
     return reports
 

@@ -22,6 +22,7 @@ PAGE = Page(0, 5)
 SMALL, LARGE = 20, 400  # trials
 
 LISTS: dict[str, Callable[[Connection], Any]] = {
+    "reports of another experiment": lambda c: queries.metrics_of_experiment(c, 2),
     "validation history": lambda c: queries.validation_history(c, 1),
     "names of metrics": lambda c: queries.metric_names(c, [1]),
     "where slots went": lambda c: queries.goodput_of_experiment(c, 1, 9.0),

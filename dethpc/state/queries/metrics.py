@@ -19,7 +19,7 @@ from sqlalchemy import (
     type_coerce,
 )
 
-from dethpc.domain.facts import Attempt, Checkpoint, Metric
+from dethpc.domain.facts import Attempt, Checkpoint, Metric, Trial
 from dethpc.domain.states import CheckpointState
 from dethpc.state import rows
 from dethpc.state.columns import decoded_all
@@ -41,6 +41,14 @@ def metrics_after(
     where = [_metric.trial_id == trial_id, _metric.id > after_id, *([] if group is None else [_metric.group == group])]
     query = rows.query(Metric, *where).add_columns(_metric.id).order_by(_metric.id).limit(limit)
     return [(row[-1], Metric(*row[:-1])) for row in connection.execute(query)]
+
+
+def metrics_of_experiment(connection: Connection, experiment_id: int) -> list[Metric]:
+    """All reports of its trials."""
+    trial = rows.table(Trial).c
+    return rows.read(
+        connection, Metric, _metric.trial_id.in_(select(trial.id).where(trial.experiment_id == experiment_id))
+    )
 
 
 def metrics_of_attempt(connection: Connection, attempt: Attempt, after: int | None, limit: int) -> list[Metric]:
