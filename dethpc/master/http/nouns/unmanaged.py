@@ -20,6 +20,7 @@ from dethpc.domain.trial_config import TrialConfig
 from dethpc.engine import events
 from dethpc.engine.changes import TrialChanges
 from dethpc.errors import NotFound, Refused
+from dethpc.master.experiments.control import Control
 from dethpc.master.experiments.unmanaged import Done, Unmanaged, states
 from dethpc.master.http.access import (
     AnyPrincipal,
@@ -137,18 +138,6 @@ def _trial(connection: Connection, trial_id: int) -> Trial:
     return Trial.of(fact, queries.trial_figures(connection, [fact])[trial_id])
 
 
-def _is_unmanaged(store: SqlStore, unmanaged: Unmanaged, who: Principal, trial_id: int) -> bool:
-    """Raises NotFound, and Forbidden to a run that speaks for another trial."""
-    if not who.is_owner and who.trial_id != trial_id:
-        raise Forbidden("a run's token does not allow access to another trial")
-    kind = unmanaged.kind_in_memory(trial_id)
-    if kind is None:
-        with store.read() as connection:
-            trial = queries.trial(connection, trial_id)
-            kind = queries.experiment(connection, trial.experiment_id).kind
-    return kind is TaskKind.UNMANAGED_TRIAL
-
-
 # --- experiments and trials
 
 
@@ -231,14 +220,35 @@ def prepare(request: PrepareRequest, connection: Reading, who: AnyPrincipal) -> 
 # --- reports
 
 
-class Metrics:
-    """Where reports of metrics go: of an unmanaged trial into its run's journal, of another beside that of its chief."""
+class Reports:
+    """Where reports go that come over HTTP. An unmanaged trial's are its chief's, and go into its run's journal. Of other trials,
+    metrics go beside the chief's journal, and the rest is said of the trial itself."""
 
-    def __init__(self, store: SqlStore, unmanaged: Unmanaged, beside: WorkerReports, who: Principal) -> None:
-        self._store, self._unmanaged, self._beside = store, unmanaged, beside
+    def __init__(
+        self, store: SqlStore, unmanaged: Unmanaged, beside: WorkerReports, control: Control, who: Principal
+    ) -> None:
+        self._store, self._unmanaged, self._beside, self._control = store, unmanaged, beside, control
         self._who = who
 
-    async def take(self, trial_id: int, group: str, report: TrialMetrics) -> dict[str, Any]:
+    def are_unmanaged(self, trial_id: int) -> bool:
+        """Raises NotFound, and Forbidden to a run that speaks for another trial."""
+        if not self._who.is_owner and self._who.trial_id != trial_id:
+            raise Forbidden("a run's token does not allow access to another trial")
+        kind = self._unmanaged.kind_in_memory(trial_id)
+        if kind is None:
+            with self._store.read() as connection:
+                trial = queries.trial(connection, trial_id)
+                kind = queries.experiment(connection, trial.experiment_id).kind
+        return kind is TaskKind.UNMANAGED_TRIAL
+
+    def take(self, trial_id: int, kind: ReportKind, data: dict[str, Any], event: events.Event) -> None:
+        """``event`` says the same of a trial that is not unmanaged."""
+        if self.are_unmanaged(trial_id):
+            self._unmanaged.report(trial_id, kind, data)
+        else:
+            self._control.do(event)
+
+    async def take_metrics(self, trial_id: int, group: str, report: TrialMetrics) -> dict[str, Any]:
         """A report waits in a thread while it is written, and in none while it is committed."""
         commit = await run_in_threadpool(self._begin, trial_id, group, report)
         if commit is not None:
@@ -247,7 +257,7 @@ class Metrics:
 
     def _begin(self, trial_id: int, group: str, report: TrialMetrics) -> Future[list[Row]] | None:
         """None: it is taken in."""
-        unmanaged = _is_unmanaged(self._store, self._unmanaged, self._who, trial_id)
+        unmanaged = self.are_unmanaged(trial_id)
         if not group or "." in group:
             raise Refused(f"a group of metrics has a name without '.', not {group!r}")
         steps = report.steps_completed
@@ -263,76 +273,51 @@ class Metrics:
         return None
 
 
-async def _metrics(store: TheStore, unmanaged: TheUnmanaged, beside: TheBeside, who: AnyPrincipal) -> Metrics:
-    return Metrics(store, unmanaged, beside, who)
+async def _reports(
+    store: TheStore, unmanaged: TheUnmanaged, beside: TheBeside, control: TheControl, who: AnyPrincipal
+) -> Reports:
+    return Reports(store, unmanaged, beside, control, who)
 
 
-TheMetrics = Annotated[Metrics, Depends(_metrics)]
+TheReports = Annotated[Reports, Depends(_reports)]
 
 
 @router.post("/trials/{trial_id}/metrics")
-async def report_metrics(trial_id: int, request: MetricsRequest, metrics: TheMetrics) -> dict[str, Any]:
-    return await metrics.take(trial_id, request.group, request.metrics)
+async def report_metrics(trial_id: int, request: MetricsRequest, reports: TheReports) -> dict[str, Any]:
+    return await reports.take_metrics(trial_id, request.group, request.metrics)
 
 
 @router.post("/trials/{trial_id}/training_metrics")
-async def report_training(trial_id: int, request: TrialMetrics, metrics: TheMetrics) -> dict[str, Any]:
-    return await metrics.take(trial_id, "training", request)
+async def report_training(trial_id: int, request: TrialMetrics, reports: TheReports) -> dict[str, Any]:
+    return await reports.take_metrics(trial_id, "training", request)
 
 
 @router.post("/trials/{trial_id}/validation_metrics")
-async def report_validation(trial_id: int, request: TrialMetrics, metrics: TheMetrics) -> dict[str, Any]:
-    return await metrics.take(trial_id, "validation", request)
+async def report_validation(trial_id: int, request: TrialMetrics, reports: TheReports) -> dict[str, Any]:
+    return await reports.take_metrics(trial_id, "validation", request)
 
 
 @router.post("/trials/{trial_id}/progress")
-def report_progress(
-    trial_id: int,
-    request: Annotated[Progress | float, Body()],
-    store: TheStore,
-    control: TheControl,
-    unmanaged: TheUnmanaged,
-    who: AnyPrincipal,
-) -> dict[str, Any]:
+def report_progress(trial_id: int, request: Annotated[Progress | float, Body()], reports: TheReports) -> dict[str, Any]:
     value = request if isinstance(request, float) else request.progress
-    if _is_unmanaged(store, unmanaged, who, trial_id):
-        unmanaged.report(trial_id, ReportKind.PROGRESS, {"progress": value})
-    elif not 0 <= value <= 1:
+    if not 0 <= value <= 1 and not reports.are_unmanaged(trial_id):
         raise Refused(f"progress is a number from 0 to 1, not {value}")
-    else:
-        control.do(events.DescribeTrial(trial_id, TrialChanges(progress=value), clock.time()))
+    changed = events.DescribeTrial(trial_id, TrialChanges(progress=value), clock.time())
+    reports.take(trial_id, ReportKind.PROGRESS, {"progress": value}, changed)
     return {}
 
 
 @router.post("/trials/{trial_id}/early_exit")
-def report_early_exit(
-    trial_id: int,
-    request: EarlyExit,
-    store: TheStore,
-    control: TheControl,
-    unmanaged: TheUnmanaged,
-    who: AnyPrincipal,
-) -> dict[str, Any]:
-    if _is_unmanaged(store, unmanaged, who, trial_id):
-        unmanaged.report(trial_id, ReportKind.EARLY_EXIT, {"reason": request.reason})
-    else:
-        control.do(events.EarlyExit(trial_id, request.reason, clock.time()))
+def report_early_exit(trial_id: int, request: EarlyExit, reports: TheReports) -> dict[str, Any]:
+    exited = events.EarlyExit(trial_id, request.reason, clock.time())
+    reports.take(trial_id, ReportKind.EARLY_EXIT, {"reason": request.reason}, exited)
     return {}
 
 
 @router.post("/trials/{trial_id}/runner/metadata")
-def report_status(
-    trial_id: int,
-    request: Status,
-    store: TheStore,
-    control: TheControl,
-    unmanaged: TheUnmanaged,
-    who: AnyPrincipal,
-) -> dict[str, Any]:
-    if _is_unmanaged(store, unmanaged, who, trial_id):
-        unmanaged.report(trial_id, ReportKind.STATUS, {"status": request.state})
-    else:
-        control.do(events.DescribeTrial(trial_id, TrialChanges(status=request.state), clock.time()))
+def report_status(trial_id: int, request: Status, reports: TheReports) -> dict[str, Any]:
+    changed = events.DescribeTrial(trial_id, TrialChanges(status=request.state), clock.time())
+    reports.take(trial_id, ReportKind.STATUS, {"status": request.state}, changed)
     return {}
 
 
@@ -346,16 +331,11 @@ def get_metadata(run_id: int, connection: Reading, who: AnyPrincipal) -> Metadat
 
 @router.post("/runs/{run_id}/metadata")
 def set_metadata(
-    run_id: int,
-    request: Metadata,
-    store: TheStore,
-    control: TheControl,
-    unmanaged: TheUnmanaged,
-    who: AnyPrincipal,
+    run_id: int, request: Metadata, reports: TheReports, control: TheControl, unmanaged: TheUnmanaged, who: AnyPrincipal
 ) -> Metadata:
     if not isinstance(request.metadata, dict):
         raise Refused("metadata is an object of names and values")
-    if _is_unmanaged(store, unmanaged, who, run_id) and who.is_owner and unmanaged.running(run_id):
+    if reports.are_unmanaged(run_id) and who.is_owner and unmanaged.running(run_id):
         unmanaged.report(run_id, ReportKind.RUN_METADATA, {"metadata": request.metadata})
     else:
         control.do(events.DescribeTrial(run_id, TrialChanges(metadata=request.metadata), clock.time()))
