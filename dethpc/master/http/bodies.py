@@ -28,6 +28,25 @@ def length(headers: Headers) -> int:
     return int(headers.get("content-length", 0))
 
 
+def as_json(scope: Scope, receive: Receive) -> Receive:
+    """For a route that takes JSON: a body is JSON whatever its content type says, and none is an empty object. Determined's gateway
+    reads bodies so, and its client sends nothing in the place of an empty object."""
+    others = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
+    scope["headers"] = [*others, (b"content-type", b"application/json")]
+    begun = False
+
+    async def received() -> Message:
+        nonlocal begun
+        message = await receive()
+        if begun or message["type"] != "http.request" or message.get("body") or message.get("more_body"):
+            begun = True
+            return message
+        begun = True
+        return {**message, "body": b"{}"}
+
+    return received
+
+
 class BodyLimits:
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

@@ -5,12 +5,14 @@ An ignored filter would make a request act on the wrong objects.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 from fastapi import Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from pydantic.alias_generators import to_camel
 
 from dethpc.errors import NotFound, Refused
 
@@ -20,6 +22,22 @@ async def ids_that_can_be(request: Request) -> None:
     for name, value in request.path_params.items():
         if name.endswith("_id") and any(part.isdecimal() and len(part) > 18 for part in value.strip("-").split(".")):
             raise NotFound(f"{name.removesuffix('_id').replace('_', ' ')} {value[:40]} not found")
+
+
+def respell(scope: MutableMapping[str, Any], route: APIRoute) -> None:
+    """Parameters of a request may be written as in ``sort_by``, which Determined's gateway reads, too: they get the names that the
+    route has for them."""
+    query: bytes = scope.get("query_string", b"")
+    if b"_" not in query:
+        return
+    known = _known(route)
+    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+    scope["query_string"] = urlencode([(_spelling(name, known), value) for name, value in pairs]).encode()
+
+
+def _spelling(name: str, known: frozenset[str]) -> str:
+    camel = ".".join(to_camel(part) for part in name.split("."))
+    return camel if name not in known and camel in known else name
 
 
 async def only_known_parameters(request: Request) -> None:

@@ -17,9 +17,11 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError
+from starlette.types import Receive, Scope, Send
 
 from dethpc.master.http.access import Reading, TheStore
-from dethpc.master.http.parameters import ids_that_can_be, only_known_parameters
+from dethpc.master.http.bodies import as_json
+from dethpc.master.http.parameters import ids_that_can_be, only_known_parameters, respell
 
 Endpoint = Callable[..., Any]
 
@@ -52,6 +54,12 @@ class Route(APIRoute):
 
     def __init__(self, path: str, endpoint: Endpoint, **options: Any) -> None:
         super().__init__(path, endpoint if inspect.iscoroutinefunction(endpoint) else written(endpoint), **options)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        respell(scope, self)
+        if self.body_field is not None:
+            receive = as_json(scope, receive)
+        await super().handle(scope, receive, send)
 
 
 def new_router(**options: Any) -> APIRouter:
