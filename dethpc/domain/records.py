@@ -212,6 +212,27 @@ class WebhookDelivery:
     answer: str = ""  # what the receiver answered last, or why it could not be reached
 
 
+@dataclass(slots=True)
+class ClusterMessage:
+    """What everybody who uses the cluster should know at present."""
+
+    id: int
+    message: str
+    created_at: float
+    starts_at: float
+    ends_at: float | None = None  # None: until it is cleared
+
+
+@dataclass(slots=True)
+class LogDays:
+    """For how many days the logs of an experiment's trials, or of one trial, are kept, whatever its configuration says; -1: for
+    ever. What is set for a trial counts before what is set for its experiment."""
+
+    noun: str  # "experiment" or "trial"
+    id: int
+    days: int
+
+
 Record = Union[
     User,
     Token,
@@ -224,6 +245,8 @@ Record = Union[
     ArchivedTrial,
     Webhook,
     WebhookDelivery,
+    ClusterMessage,
+    LogDays,
 ]
 
 KEYS: dict[type, tuple[str, ...]] = {
@@ -238,6 +261,8 @@ KEYS: dict[type, tuple[str, ...]] = {
     ArchivedTrial: ("trial_id",),
     Webhook: ("id",),
     WebhookDelivery: ("id",),
+    ClusterMessage: ("id",),
+    LogDays: ("noun", "id"),
 }
 """The fields that tell the records of one kind apart."""
 
@@ -253,6 +278,8 @@ FOUND_BY: dict[type, tuple[tuple[str, ...], ...]] = {
     ArchivedTrial: (),
     Webhook: (("name",),),
     WebhookDelivery: (("webhook_id", "state", "created_at"), ("ended_at",)),
+    ClusterMessage: (),
+    LogDays: (),
 }
 """The fields by which records are looked up besides: the indexes of their tables."""
 

@@ -14,8 +14,6 @@ from dethpc.master.durable.harness import build as build_harness
 from dethpc.master.experiments import own_storage
 from dethpc.master.experiments.control import Control
 from dethpc.master.files.collector import GarbageCollector
-from dethpc.master.files.folding import Folding
-from dethpc.master.files.retention import LogRetention
 from dethpc.master.http.app import create_app
 from dethpc.master.http.server import Server
 from dethpc.master.http.service import services_of
@@ -68,11 +66,11 @@ class Daemon:
         self.collector = GarbageCollector(parts, control)
         self.services = services_of(parts, watch, self.builder, waits, control, self.collector)
         self._reconciler = Reconciler(parts, watch, self.builder, self.services.beside, waits.on_refused, self.stop)
-        self.folding = Folding(parts.store, home, parts.lease.check, parts.live_runs, site.fold_after_hours)
+        self.folding = self.services.retention.folding
         self._background: list[Service] = [
             self._reconciler,
             self.services.unmanaged,
-            LogRetention(parts.store, home, parts.lease.check, self.folding),
+            self.services.retention,
             AtRest(home),
             self.folding,
             self.collector,

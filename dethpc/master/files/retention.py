@@ -1,14 +1,18 @@
-"""Logs of trials that ended long ago are deleted where the experiment's ``retention_policy`` says so."""
+"""Logs of trials that ended long ago are deleted where the experiment's ``retention_policy`` says so, or what was set since."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import logging
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from dethpc.config.experiment import ExperimentConfig
+from dethpc.domain.facts import Trial
+from dethpc.domain.records import LogDays
 from dethpc.errors import ConfigError
 from dethpc.master.files.folding import Folding
 from dethpc.master.rounds import Rounds
@@ -18,6 +22,7 @@ from dethpc.rundir.home import Home
 from dethpc.rundir.layout import RunDir
 from dethpc.rundir.tree import remove
 from dethpc.state import SqlStore, queries
+from dethpc.state.queries import records
 
 log = logging.getLogger(__name__)
 
@@ -30,11 +35,13 @@ NOTICED = DAY
 
 
 class LogRetention:
-    """Works on a thread of its own, in no hurry. ``check`` raises LeaseHeld when this master is not the one any more."""
+    """Works on a thread of its own, in no hurry, and on request. ``check`` raises LeaseHeld when this master is replaced."""
 
     def __init__(self, store: SqlStore, home: Home, check: Callable[[], None], folding: Folding) -> None:
-        self._store, self._home, self._check, self._folding = store, home, check, folding
+        self.folding = folding
+        self._store, self._home, self._check = store, home, check
         self._done_until = 0.0  # what was due by then is deleted
+        self._deleting = threading.Lock()
         self._rounds = Rounds(
             "retention",
             lambda: self.delete_due(time.time()),
@@ -49,50 +56,87 @@ class LogRetention:
     def stop(self) -> None:
         self._rounds.stop()
 
-    def delete_due(self, now: float) -> None:
-        """Delete what has become due since the last call, and again what could not be deleted. Raises LeaseHeld, StoreError."""
-        whole = True
-        for experiment_id, days in self._policies().items():
-            with self._store.read() as connection:
-                since = self._done_until - NOTICED - days * DAY
-                due = queries.trials_that_ended(connection, experiment_id, since, now - days * DAY)
-            for trial_id in due:
+    def delete_all_due(self) -> int:
+        """As ``delete_due``, also where the days were set anew; returns of how many trials. Raises LeaseHeld, StoreError."""
+        self.look_again()
+        return self.delete_due(time.time())
+
+    def look_again(self) -> None:
+        """Days were set: logs may be due that were not."""
+        self._done_until = 0.0
+
+    def delete_due(self, now: float) -> int:
+        """Delete what has become due since the last call, and again what could not be deleted; returns of how many trials. Raises
+        LeaseHeld, StoreError."""
+        with self._deleting:
+            since, deleted, whole = self._done_until, 0, True
+            for trial_id, days in self._due(since, now):
                 if self._rounds.stopping:
-                    return
+                    return deleted
                 self._check()
                 try:
-                    self._delete(trial_id, days)
+                    deleted += self._delete(trial_id, days)
                 except OSError as error:  # one trial's trouble is its own
                     log.warning("the logs of trial %s, which are due, stay for now: %s", trial_id, error)
                     whole = False
-        if whole:
-            self._done_until = now
+            if whole and self._done_until == since:
+                self._done_until = now
+            return deleted
+
+    def _due(self, since: float, now: float) -> Iterator[tuple[int, int]]:
+        """Trials whose logs became due in this time, with the days that they were kept."""
+        with self._store.read() as connection:
+            own = {row.id: row.days for row in records.find(connection, LogDays, noun="trial")}
+        for experiment_id, days in self._policies().items():
+            with self._store.read() as connection:
+                begin = since - NOTICED - days * DAY
+                due = queries.trials_that_ended(connection, experiment_id, begin, now - days * DAY)
+            yield from ((trial_id, days) for trial_id in due if trial_id not in own)
+        with self._store.read() as connection:
+            trials = queries.trials_by_id(connection, [id for id, days in own.items() if days >= 0])
+        for trial in trials:
+            if trial.ended_at is not None and trial.ended_at <= now - own[trial.id] * DAY:
+                yield trial.id, own[trial.id]
+
+    def days_of(self, trial: Trial) -> int:
+        """For how many days the trial's logs are kept; -1: for ever."""
+        with self._store.read() as connection:
+            for noun, id in (("trial", trial.id), ("experiment", trial.experiment_id)):
+                for row in records.find(connection, LogDays, noun=noun, id=id):
+                    return row.days
+            return _configured(queries.experiment(connection, trial.experiment_id).config)
 
     def _policies(self) -> dict[int, int]:
         """Experiments whose logs are not kept for ever, with the days that they are kept."""
-        policies = {}
         with self._store.read() as connection:
             configured = queries.experiments_that_configure(connection, "log_retention_days")
-        for experiment_id, config in configured.items():
-            with contextlib.suppress(ConfigError):
-                policy = ExperimentConfig.from_json(config).retention_policy
-                if policy is not None and policy.log_retention_days >= 0:
-                    policies[experiment_id] = policy.log_retention_days
-        return policies
+            later = {row.id: row.days for row in records.find(connection, LogDays, noun="experiment")}
+        policies = {id: _configured(config) for id, config in configured.items()} | later
+        return {id: days for id, days in policies.items() if days >= 0}
 
-    def _delete(self, trial_id: int, days: int) -> None:
+    def _delete(self, trial_id: int, days: int) -> bool:
+        """Whether there were any."""
         with self._store.read() as connection:
             if not queries.trial_is_over(connection, trial_id):
-                return
+                return False
             runs = queries.runs_of_trial(connection, trial_id)
         had = [run for run in runs if _has_logs(self._home.kept(run.id))]
-        self._folding.without_logs(trial_id, [run.id for run in runs])
+        self.folding.without_logs(trial_id, [run.id for run in runs])
         for run in had:
             _delete_logs(self._home.run(run.id))
             if _has_logs(self._home.kept(run.id)):
                 raise OSError(errno.EBUSY, "its archive is in use", str(self._home.kept(run.id).path))
             message = f"the log was deleted, as retention_policy says: the trial ended {days} days ago or earlier"
             write(self._home, run.id, run.attempt, message, "INFO")
+        return bool(had)
+
+
+def _configured(config: dict[str, Any]) -> int:
+    with contextlib.suppress(ConfigError):
+        policy = ExperimentConfig.from_json(config).retention_policy
+        if policy is not None:
+            return policy.log_retention_days
+    return -1
 
 
 def _has_logs(run_dir: RunDir) -> bool:

@@ -22,6 +22,7 @@ from dethpc.master.experiments.policy import Policies
 from dethpc.master.experiments.searches import Searches
 from dethpc.master.experiments.taking_in import Copies
 from dethpc.master.experiments.unmanaged import Unmanaged
+from dethpc.master.files.retention import LogRetention
 from dethpc.master.http.auth import Auth, Forbidden, Principal
 from dethpc.master.http.connection import VISIT
 from dethpc.master.http.door import Visit
@@ -107,6 +108,7 @@ TheSearches = Annotated[Searches, _part("searches")]
 TheUnmanaged = Annotated[Unmanaged, _part("unmanaged")]
 TheBeside = Annotated[WorkerReports, _part("beside")]
 TheCheckpoints = Annotated[Checkpoints, _part("checkpoints")]
+TheRetention = Annotated[LogRetention, _part("retention")]
 ThePolicies = Annotated[Policies, Depends(policies)]
 TheCluster = Annotated[ClusterView, _part("cluster")]
 TheWaits = Annotated[WaitReasons, _part("waits")]

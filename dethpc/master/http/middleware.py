@@ -26,7 +26,6 @@ PUBLIC = frozenset(
         "/health",
         "/api/v1/master",
         "/api/v1/master/telemetry",
-        "/api/v1/master/cluster_message",
         "/api/v1/auth/login",
         proof.PATH,
         "/docs",

@@ -15,6 +15,8 @@ from dethpc.master.experiments.searches import Searches
 from dethpc.master.experiments.taking_in import Copies
 from dethpc.master.experiments.unmanaged import Unmanaged
 from dethpc.master.files.collector import GarbageCollector
+from dethpc.master.files.folding import Folding
+from dethpc.master.files.retention import LogRetention
 from dethpc.master.http.auth import Auth
 from dethpc.master.http.commits import Commits
 from dethpc.master.http.doorbell import Doorbell
@@ -47,6 +49,7 @@ class Services:
     unmanaged: Unmanaged
     beside: WorkerReports
     checkpoints: Checkpoints
+    retention: LogRetention
     cluster: ClusterView
     elsewhere: ForeignRuns
     waits: WaitReasons
@@ -69,6 +72,7 @@ def services_of(
     auth = Auth(parts.home.root, getpass.getuser(), parts.store, records)
     ensure_uncategorized(records, auth.user)
     unmanaged = Unmanaged(parts)
+    folding = Folding(parts.store, parts.home, parts.lease.check, parts.live_runs, parts.site.fold_after_hours)
     return Services(
         installation=parts.installation,
         auth=auth,
@@ -82,6 +86,7 @@ def services_of(
         unmanaged=unmanaged,
         beside=WorkerReports(parts),
         checkpoints=Checkpoints(parts, collector.wake),
+        retention=LogRetention(parts.store, parts.home, parts.lease.check, folding),
         cluster=parts.cluster,
         elsewhere=watch.foreign,
         waits=waits,

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
+from sqlalchemy import Connection
 
 from dethpc.errors import DethpcError
+from dethpc.state.store import SqlStore
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +48,35 @@ async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             "message": str(error) or repr(error),
         }
         yield json.dumps({"error": message}).encode() + b"\n"
+
+
+def following(
+    store: SqlStore,
+    period: float,
+    over: Callable[[Connection], bool],
+    look: Callable[[Connection], Sequence[BaseModel]],
+) -> StreamingResponse:
+    """What ``look`` finds, and with a period again what is new, until there will be no more. What it raises the first time is an
+    answer of its own."""
+
+    def read() -> tuple[Sequence[BaseModel], bool]:
+        with store.read() as connection:
+            last = not period or over(connection)
+            return look(connection), last
+
+    first = read()
+
+    async def lines() -> AsyncIterator[bytes]:
+        models, last = first
+        while True:
+            for model in models:
+                yield line(model)
+            if last:
+                return
+            await asyncio.sleep(period)
+            models, last = await asyncio.to_thread(read)
+
+    return ndjson(lines())
 
 
 def ndjson(chunks: AsyncIterator[bytes]) -> StreamingResponse:

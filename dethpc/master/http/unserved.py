@@ -8,9 +8,6 @@ _TASKS = "commands, shells, notebooks, TensorBoards and other tasks of their own
 _ALONE = "a master serves its owner alone: users, groups, roles and what is shared between them are not supported yet"
 _BINDINGS = "pools are bound to no workspace: every workspace may use each of them"
 _KUBERNETES = "this cluster runs Slurm, and no Kubernetes"
-_RETENTION = (
-    "how long logs are kept is said by retention_policy when the experiment is created, and cannot be changed later yet"
-)
 _OURS = "jobs of dethpc do not start, meet or end by this request, but by their run directory (docs/run-directory.md)"
 
 _PARTS: dict[str, str] = {
@@ -22,22 +19,13 @@ _PARTS: dict[str, str] = {
     r"/api/v1/(allocations|tasks)/[^/]+/acceleratorData": "which accelerators an attempt had is not kept yet",
     r"/api/v1/allocations": _OURS,
     r"/api/v1/task/logs": "lines of a task's log are taken at POST /task-logs",
-    r"/api/v1/projects/[^/]+/experiments/metric-ranges": "ranges of metrics come with the WebUI's table, not yet",
-    r"/api/v1/projects/[^/]+/experiments/retain_logs": _RETENTION,
     r"/api/v1/(k8s-resource-managers|namespace-bindings)": _KUBERNETES,
     r"/api/v1/workspaces/[^/]+/((list-)?namespace-bindings|get-k8s-resource-quotas|set-resource-quota)": _KUBERNETES,
-    r"/api/v1/projects/[^/]+/(columns|metadata)": "columns of hyperparameters and metrics come with the WebUI's table, not yet",
     r"/api/v1/resource-pools/[^/]+/workspace-bindings": _BINDINGS,
     r"/api/v1/(roles|groups|permissions|users)": _ALONE,
     r"/users": _ALONE,
     r"/api/v1/config-policies": "configuration policies are not supported yet; site.yaml holds a site's defaults",
-    r"(/api/v1)?/resources/allocation": "reports of use are not supported yet; det goodput shows slot-hours, and sacct jobs",
-    r"/api/v1/master/cluster_message": "a message to all users is not supported yet",
-    r"/api/v1/cleanup_logs": _RETENTION,
-    r"/api/v1/(trials|experiments)/[^/]+/(retain_logs|remaining_log_retention_days)": _RETENTION,
-    r"/api/v1/trials/[^/]+/profiler": "series of the profiler are not supported yet; the profiler writes for TensorBoard",
     r"/api/v1/(trial-source-info|checkpoints/[^/]+/metrics)": "which trials used a checkpoint is not kept yet",
-    r"/api/v1/experiments/[^/]+/metrics-stream": "these come with the WebUI; GET /api/v1/trials/time-series has the metrics",
     r"/api/v1/experiments/[^/]+/tensorboard-files": "TensorBoard files are not deleted by request yet",
 }
 _SENTENCES = [(re.compile(f"(?:{beginning})(?:/|$)"), sentence) for beginning, sentence in _PARTS.items()]

@@ -61,6 +61,7 @@ from dethpc.state.queries.goodput import (
 )
 from dethpc.state.queries.metrics import (
     Reported,
+    last_reports,
     metric_names,
     metrics_after,
     metrics_of_attempt,
@@ -154,6 +155,7 @@ __all__ = [
     "labels",
     "list_checkpoints",
     "last_attempt",
+    "last_reports",
     "list_experiments",
     "list_trials",
     "live_runs",

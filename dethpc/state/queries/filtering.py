@@ -325,20 +325,23 @@ _ODD = ["NaN", "Infinity", "-Infinity", '"NaN"', '"Infinity"', '"-Infinity"']
 _LONGEST_NUMBER = 300  # digits of a float, roughly
 
 
-def _statistic(listing: Listing, column: str, kind: str) -> ColumnElement[Any]:
-    """A statistic of the metric of the row's trial, as a number or as a text."""
-    group, name, statistic = metric_column(column)
+def numeric_statistics() -> dict[str, ColumnElement[Any]]:
+    """Those of a summary of numbers, by name; what is no finite number counts as none."""
     last = type_coerce(_summary.last, String)
-    number = case((or_(last.in_(_ODD), func.length(last) > _LONGEST_NUMBER), None), else_=cast(last, Double))
-    numbers: dict[str, ColumnElement[Any]] = {
+    return {
         "min": type_coerce(_summary.min, Double),
         "max": type_coerce(_summary.max, Double),
         "mean": case((_summary.sum == float("nan"), None), else_=type_coerce(_summary.sum, Double) / _summary.count),
-        "last": number,
+        "last": case((or_(last.in_(_ODD), func.length(last) > _LONGEST_NUMBER), None), else_=cast(last, Double)),
     }
-    value: ColumnElement[Any] = case((_summary.type == "number", numbers[statistic]))
+
+
+def _statistic(listing: Listing, column: str, kind: str) -> ColumnElement[Any]:
+    """A statistic of the metric of the row's trial, as a number or as a text."""
+    group, name, statistic = metric_column(column)
+    value: ColumnElement[Any] = case((_summary.type == "number", numeric_statistics()[statistic]))
     if kind == "TEXT":
-        value = func.trim(last, '"') if statistic == "last" else cast(value, String)
+        value = func.trim(type_coerce(_summary.last, String), '"') if statistic == "last" else cast(value, String)
     own = (_summary.trial_id == listing.trial_id, _summary.group == group, _summary.name == name)
     query = select(value).where(*own).correlate_except(rows.table(Summary))
     return query.scalar_subquery()

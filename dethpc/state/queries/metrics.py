@@ -58,6 +58,16 @@ def metrics_of_attempt(connection: Connection, attempt: Attempt, after: int | No
     return [Metric(*row) for row in connection.execute(rows.query(Metric, *where).order_by(_metric.seq).limit(limit))]
 
 
+def last_reports(connection: Connection, trial_id: int, groups: Iterable[str]) -> list[Metric]:
+    """The report of each group with the most steps, of groups that have any."""
+    reports = []
+    for group in groups:
+        query = rows.query(Metric, _metric.trial_id == trial_id, _metric.group == group)
+        last = connection.execute(query.order_by(_metric.steps_completed.desc(), _metric.id.desc()).limit(1)).first()
+        reports += [] if last is None else [Metric(*last)]
+    return reports
+
+
 class Reported(NamedTuple):
     """A report as far as a drawing needs it."""
 

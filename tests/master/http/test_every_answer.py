@@ -54,6 +54,20 @@ QUERIES = {
     ],
     "/api/v1/experiments/{experiment_id}/metrics-stream/batches": ["metricName=loss&metricType=METRIC_TYPE_VALIDATION"],
     "/api/v1/experiments/metrics-stream/metric-names": ["ids=1"],
+    "/api/v1/experiments/{experiment_id}/metrics-stream/trials-sample": [
+        "metricName=loss&group=validation&maxTrials=1"
+    ],
+    "/api/v1/experiments/{experiment_id}/metrics-stream/trials-snapshot": [
+        "metricName=loss&group=validation&batchesProcessed=3&batchesMargin=1"
+    ],
+    "/api/v1/projects/{project_id}/columns": ["", "tableType=TABLE_TYPE_RUN"],
+    "/api/v1/resources/allocation/aggregated": ["startDate=2025-11-01&endDate=2025-11-30"],
+    "/api/v1/resources/allocation/raw": ["timestampAfter=2025-11-01T00:00:00Z&timestampBefore=2025-12-01T00:00:00Z"],
+    "/resources/allocation/aggregated": ["startDate=2025-11-01&endDate=2025-11-30"],
+    "/resources/allocation/allocations-csv": [
+        "timestampAfter=2025-11-01T00:00:00Z&timestampBefore=2025-12-01T00:00:00Z"
+    ],
+    "/resources/allocation/raw": ["timestampAfter=2025-11-01T00:00:00Z&timestampBefore=2025-12-01T00:00:00Z"],
     "/api/v1/trials/metrics/trial_metrics": ["trialIds=1&group=validation"],
     "/api/v1/trials/metrics/training_metrics": ["trialIds=1"],
     "/api/v1/trials/metrics/validation_metrics": ["trialIds=1"],

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import requests
 
 from dethpc.errors import NotSupportedYet, Refused
 from tests.master.conftest import Published, Served, experiment, trained, trial
+from tests.waiting import LONG_ENOUGH
 
 
 def count(served: Served, path: str, **params: Any) -> int:
@@ -21,6 +23,37 @@ def test_a_parameter_that_a_route_does_not_know_is_refused_with_those_that_it_kn
             served.session.get(path, params={"lable": "x"})
     with pytest.raises(Refused, match="'x, y'; it has everywhere$"):
         served.session.post("/api/v1/auth/logout", params={"x": 1, "everywhere": False, "y": 2})
+
+
+def test_parameters_may_be_written_in_snake_case(served: Served) -> None:
+    served.put([experiment(1), experiment(2, archived=True), *trained(trial(1)), *trained(trial(2, index=1))])
+    order = {"sort_by": "SORT_BY_ID", "order_by": "ORDER_BY_DESC", "experiment_id_filter.lt": 9}
+    rows = served.session.get("/api/v1/experiments", params=order)["experiments"]
+    assert [row["id"] for row in rows] == [2, 1]
+    assert count(served, "experiments", **{"experiment_id_filter.gt": 1}) == 1
+    compared = served.session.get("/api/v1/trials/time-series?trial_ids=1&trial_ids=2&metric_names=a%20b%2B&group=x_y")
+    assert len(compared["trials"]) == 2
+    with pytest.raises(Refused, match="does not know the parameter 'sorted_by'"):
+        served.session.get("/api/v1/experiments", params={"sorted_by": "x"})
+
+
+@pytest.mark.parametrize("kind", [None, "application/json", "application/x-www-form-urlencoded", "text/plain"])
+def test_bodies_are_json_whatever_their_type_is_called(served: Served, kind: str | None) -> None:
+    served.put([experiment(1), experiment(2)])
+    headers = {"Authorization": f"Bearer {served.token}", **({"Content-Type": kind} if kind else {})}
+    url = f"{served.url}/api/v1/experiments-search"
+    for body, number in ((b'{"limit": 1}', 1), (b"", 2), (b"{}", 2), (None, 2)):
+        answer = requests.post(url, data=body, headers=headers, timeout=LONG_ENOUGH)
+        assert answer.status_code == 200 and len(answer.json()["experiments"]) == number, answer.text
+    for body in (b"limit=1", b"[]", b"\xff", b"{"):
+        answer = requests.post(url, data=body, headers=headers, timeout=LONG_ENOUGH)
+        assert answer.status_code == 400 and "body" in answer.json()["error"]["error"], answer.text
+
+
+def test_a_body_that_is_missing_lacks_its_fields(served: Served) -> None:
+    headers = {"Authorization": f"Bearer {served.token}"}
+    answer = requests.put(f"{served.url}/api/v1/trials/1/retain_logs", headers=headers, timeout=LONG_ENOUGH)
+    assert answer.status_code == 400 and "numDays: Field required" in answer.text, answer.text
 
 
 def test_filters_of_workspaces_and_projects(served: Served) -> None:

@@ -31,7 +31,6 @@ PUBLIC = """
     GET /openapi.json
     GET /api/v1/auth/proof
     GET /api/v1/master
-    GET /api/v1/master/cluster_message
     GET /api/v1/master/telemetry
     POST /api/v1/auth/login
 """
@@ -129,6 +128,28 @@ OWNER = """
     POST /api/v1/experiments/import-archive/look
     GET /api/v1/experiments/labels
     GET /api/v1/experiments/metrics-stream/metric-names
+    GET /api/v1/experiments/{experiment_id}/metrics-stream/batches
+    GET /api/v1/experiments/{experiment_id}/metrics-stream/trials-sample
+    GET /api/v1/experiments/{experiment_id}/metrics-stream/trials-snapshot
+    DELETE /api/v1/master/cluster_message
+    GET /api/v1/master/cluster_message
+    PUT /api/v1/master/cluster_message
+    PUT /api/v1/experiments/{experiment_id}/retain_logs
+    PUT /api/v1/projects/{project_id}/experiments/retain_logs
+    PUT /api/v1/trials/{trial_id}/retain_logs
+    GET /api/v1/trials/{trial_id}/remaining_log_retention_days
+    POST /api/v1/cleanup_logs
+    POST /api/v1/trials/profiler/metrics
+    GET /api/v1/trials/{trial_id}/profiler/available_series
+    GET /api/v1/trials/{trial_id}/profiler/metrics
+    GET /api/v1/projects/{project_id}/columns
+    GET /api/v1/projects/{project_id}/experiments/metric-ranges
+    GET /api/v1/projects/{project_id}/metadata/{key:path}
+    GET /api/v1/resources/allocation/aggregated
+    GET /api/v1/resources/allocation/raw
+    GET /resources/allocation/aggregated
+    GET /resources/allocation/allocations-csv
+    GET /resources/allocation/raw
     POST /api/v1/experiments/render
     DELETE /api/v1/experiments/{experiment_id}
     PATCH /api/v1/experiments/{experiment_id}

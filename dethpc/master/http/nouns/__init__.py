@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dethpc.master.http.nouns import (
+    allocations,
     checkpoints,
     cluster,
+    cluster_messages,
+    columns,
     contexts,
     control,
     copies,
@@ -17,9 +20,12 @@ from dethpc.master.http.nouns import (
     jobs,
     listings,
     masters,
+    metric_streams,
     metrics,
     models,
+    profiler,
     projects,
+    retention,
     run_actions,
     runs,
     searches,
@@ -34,13 +40,17 @@ from dethpc.master.http.nouns import (
 
 ROUTERS = (
     tasks.allocation_routes,
+    allocations.router,
     checkpoints.router,
     checkpoints.archives,
     cluster.router,
+    cluster_messages.router,
+    columns.router,
     contexts.router,
     control.router,
     copies.router,
     doctor.router,
+    metric_streams.router,
     experiments.router,
     garbage.router,
     goodput.router,
@@ -57,6 +67,7 @@ ROUTERS = (
     tasks.older,
     templates.router,
     users.token_routes,
+    profiler.router,
     metrics.router,
     trials.router,
     unmanaged.router,
@@ -65,6 +76,7 @@ ROUTERS = (
     jobs.waiting_routes,
     workspaces.router,
     projects.router,
+    retention.router,
     models.router,
     webhooks.router,
 )

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Depends
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from dethpc.domain.records import Project
@@ -55,6 +55,7 @@ class ManyRequest(Wire):
     experiment_ids: list[int] = []
     project_id: int | None = None
     destination_project_id: int | None = None  # of a move
+    num_days: Annotated[int | None, Field(ge=-1, le=32767)] = None  # for which logs are kept; -1: for ever
     filters: ManyFilters | None = None
 
 
@@ -79,6 +80,7 @@ class ChosenExperiments:
         if project_id > 0:
             filing.project(records, project_id)
         self.destination_project_id = request.destination_project_id or 0
+        self.num_days = request.num_days
         filters = request.filters
         if filters is None:
             self.ids = list(dict.fromkeys(request.experiment_ids))

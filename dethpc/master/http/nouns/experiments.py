@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time as clock
-from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import Query
-from fastapi.responses import StreamingResponse
 from sqlalchemy import Connection
 
 from dethpc.config.template import Template, laid_over
@@ -25,7 +23,6 @@ from dethpc.master.durable.records import Records
 from dethpc.master.experiments import filing, templates
 from dethpc.master.experiments.control import Control
 from dethpc.master.experiments.create import NewExperiment
-from dethpc.master.http import streams
 from dethpc.master.http.access import (
     AnyPrincipal,
     Limit,
@@ -248,18 +245,6 @@ class Labels(Wire):
     labels: list[Told]
 
 
-class MetricIdentifier(Wire):
-    group: str
-    name: str
-
-
-class MetricNames(Wire):
-    searcher_metrics: list[str]
-    training_metrics: list[str]
-    validation_metrics: list[str]
-    metric_names: list[MetricIdentifier]
-
-
 router = new_router(prefix="/api/v1", tags=["experiments"])
 
 
@@ -329,28 +314,6 @@ def all_labels(
 ) -> Labels:
     """Labels in use, the most popular first."""
     return Labels(labels=queries.labels(connection, project_id))
-
-
-@router.get("/experiments/metrics-stream/metric-names")
-def metric_names(
-    connection: Reading,
-    who: Owner,
-    ids: Annotated[list[int], Query()],
-    period: Annotated[int, Query(alias="periodSeconds", description="There is one answer: the names so far.")] = 0,
-) -> StreamingResponse:
-    searcher = sorted({queries.experiment(connection, id).metric for id in ids} - {""})
-    names = queries.metric_names(connection, ids)
-    answer = MetricNames(
-        searcher_metrics=searcher,
-        training_metrics=[name for group, name in names if group == "training"],
-        validation_metrics=[name for group, name in names if group == "validation"],
-        metric_names=[MetricIdentifier(group=group, name=name) for group, name in names],
-    )
-
-    async def stream() -> AsyncIterator[bytes]:
-        yield streams.line(answer)
-
-    return streams.ndjson(stream())
 
 
 # --- create

@@ -89,10 +89,6 @@ class Telemetry(Wire):
     segment_key: str = ""
 
 
-class ClusterMessage(Wire):
-    cluster_message: None = None
-
-
 router = new_router(tags=["master"])
 
 
@@ -188,11 +184,6 @@ def change_config(who: Owner) -> None:
 def telemetry() -> Telemetry:
     """None is ever sent."""
     return Telemetry()
-
-
-@router.get("/api/v1/master/cluster_message")
-def cluster_message() -> ClusterMessage:
-    return ClusterMessage()
 
 
 @router.get("/api/v1/master/logs")
