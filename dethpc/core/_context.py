@@ -231,7 +231,7 @@ def _on_cluster(
         train=train,
         searcher=_searcher(info, distributed, train, attempt, lambda: _leave(reporter, preempt)),
         info=info,
-        experimental=ExperimentalCoreContext(),
+        experimental=ExperimentalCoreContext(session, trial.trial_id),
         profiler=ProfilerContext(
             info.agent_id,
             train._report_system_metrics if reporter else None,

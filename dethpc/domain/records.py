@@ -233,6 +233,18 @@ class LogDays:
     days: int
 
 
+@dataclass(slots=True)
+class TrialSource:
+    """A trial that uses a checkpoint, by itself or (``model_id`` not 0) as a version of a model."""
+
+    trial_id: int
+    checkpoint: str  # uuid
+    model_id: int
+    model_version: int
+    kind: str  # INFERENCE or FINE_TUNING
+    reported_at: float
+
+
 Record = Union[
     User,
     Token,
@@ -247,6 +259,7 @@ Record = Union[
     WebhookDelivery,
     ClusterMessage,
     LogDays,
+    TrialSource,
 ]
 
 KEYS: dict[type, tuple[str, ...]] = {
@@ -263,6 +276,7 @@ KEYS: dict[type, tuple[str, ...]] = {
     WebhookDelivery: ("id",),
     ClusterMessage: ("id",),
     LogDays: ("noun", "id"),
+    TrialSource: ("trial_id", "checkpoint", "model_id", "model_version"),
 }
 """The fields that tell the records of one kind apart."""
 
@@ -280,6 +294,7 @@ FOUND_BY: dict[type, tuple[tuple[str, ...], ...]] = {
     WebhookDelivery: (("webhook_id", "state", "created_at"), ("ended_at",)),
     ClusterMessage: (),
     LogDays: (),
+    TrialSource: (("checkpoint",),),
 }
 """The fields by which records are looked up besides: the indexes of their tables."""
 

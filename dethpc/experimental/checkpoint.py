@@ -6,13 +6,14 @@ import dataclasses
 import enum
 import json
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 from dethpc.client import checkpoints
 from dethpc.client.session import Session
 from dethpc.errors import CheckpointStateException
 from dethpc.experimental._download import DownloadMode as DownloadMode
 from dethpc.experimental._download import download
+from dethpc.experimental.metrics import TrialMetrics, of_users
 
 
 class CheckpointState(enum.Enum):
@@ -147,6 +148,10 @@ class Checkpoint:
     def _set_metadata(self, metadata: Dict[str, Any]) -> None:
         checkpoints.set_metadata(self._session, self.uuid, metadata)
         self.metadata = metadata
+
+    def get_metrics(self, group: Optional[str] = None) -> Iterator[TrialMetrics]:
+        """Reports of the trials that said they use it, of one group or of all. Raises NotFound."""
+        return of_users(self._session, f"/api/v1/checkpoints/{self.uuid}", group)
 
     def delete(self) -> None:
         """Delete the checkpoint and its files. Raises Refused when a trial would still start from it."""

@@ -46,14 +46,23 @@ def iter_metrics(session: Session, trial_ids: Sequence[int], group: str) -> Iter
     """Reports of the trials, in order; group "": of every group. Raises NotFound."""
     params = {"trialIds": list(trial_ids), "group": group}
     for message in session.stream("/api/v1/trials/metrics/trial_metrics", params):
-        for report in message["metrics"]:
-            values = report["metrics"]
-            yield _KINDS.get(report["group"], TrialMetrics)(
-                trial_id=report["trialId"],
-                trial_run_id=report["trialRunId"],
-                steps_completed=report["totalBatches"],
-                end_time=datetime.datetime.fromisoformat(report["endTime"].replace("Z", "+00:00")),
-                metrics=values.get("validation_metrics", values.get("avg_metrics")) or {},
-                group=report["group"],
-                batch_metrics=values.get("batch_metrics"),
-            )
+        yield from map(_from_wire, message["metrics"])
+
+
+def of_users(session: Session, path: str, group: Optional[str]) -> Iterator[TrialMetrics]:
+    """Reports of the trials that use the checkpoint or the version of a model at ``path``. Raises NotFound."""
+    params = {"metricGroup": group or "", "trialSourceInfoType": "TRIAL_SOURCE_INFO_TYPE_INFERENCE"}
+    yield from map(_from_wire, session.get(f"{path}/metrics", params)["metrics"])
+
+
+def _from_wire(report: Dict[str, Any]) -> TrialMetrics:
+    values = report["metrics"]
+    return _KINDS.get(report["group"], TrialMetrics)(
+        trial_id=report["trialId"],
+        trial_run_id=report["trialRunId"],
+        steps_completed=report["totalBatches"],
+        end_time=datetime.datetime.fromisoformat(report["endTime"].replace("Z", "+00:00")),
+        metrics=values.get("validation_metrics", values.get("avg_metrics")) or {},
+        group=report["group"],
+        batch_metrics=values.get("batch_metrics"),
+    )

@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterable, List, Optional
 
 from dethpc.client import models
 from dethpc.client.session import Session
-from dethpc.errors import NotSupportedYet
+from dethpc.experimental import metrics
 from dethpc.experimental._order import OrderBy
 from dethpc.experimental.checkpoint import Checkpoint
 from dethpc.experimental.metrics import TrialMetrics
@@ -83,8 +83,8 @@ class ModelVersion:
         return self.iter_metrics(group)
 
     def iter_metrics(self, group: Optional[str] = None) -> Iterable[TrialMetrics]:
-        """Raises NotSupportedYet."""
-        raise NotSupportedYet("which trials used a checkpoint is not kept yet")
+        """Reports of the trials that said they use it, of one group or of all. Raises NotFound."""
+        return metrics.of_users(self._session, f"/api/v1/models/{self.model_id}/versions/{self.model_version}", group)
 
 
 class Model:

@@ -25,7 +25,7 @@ from dethpc import core
 from dethpc.core import _reporter
 from dethpc.domain.ids import AttemptId
 from dethpc.domain.reports import Report, ReportKind
-from dethpc.errors import InvalidHP, MasterUnreachable, MetricMissing, NotSupportedYet
+from dethpc.errors import InvalidHP, MasterUnreachable, MetricMissing
 from dethpc.rundir.journal import read
 from tests.core.conftest import TOKEN, Cluster
 from tests.waiting import cheapest, wait_until
@@ -416,12 +416,6 @@ def test_off_the_cluster_reports_are_accepted(off_cluster: Path) -> None:
         raise InvalidHP
     with pytest.raises(MetricMissing), core.init():
         raise MetricMissing
-
-
-def test_what_comes_later_says_so(cluster: Cluster) -> None:
-    cluster.enter()
-    with core.init() as context, pytest.raises(NotSupportedYet, match="not supported yet"):
-        context.experimental.report_task_using_checkpoint(None)
 
 
 def test_alerts_are_logged_and_reported(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,6 @@ _OURS = "jobs of dethpc do not start, meet or end by this request, but by their 
 
 _PARTS: dict[str, str] = {
     # a regular expression of the beginning of paths, up to a "/"; the first that fits counts
-    r"/api/v1/models/[^/]+/versions/[^/]+/metrics": "which trials used a checkpoint is not kept yet",
     r"/api/v1/(commands|shells|notebooks|tensorboards|generic-tasks)": _TASKS,
     r"/api/v1/tasks/[^/]+/(kill|pause|unpause|config|context_directory)": _TASKS,
     r"/proxy": _TASKS,
@@ -25,7 +24,6 @@ _PARTS: dict[str, str] = {
     r"/api/v1/(roles|groups|permissions|users)": _ALONE,
     r"/users": _ALONE,
     r"/api/v1/config-policies": "configuration policies are not supported yet; site.yaml holds a site's defaults",
-    r"/api/v1/(trial-source-info|checkpoints/[^/]+/metrics)": "which trials used a checkpoint is not kept yet",
     r"/api/v1/experiments/[^/]+/tensorboard-files": "TensorBoard files are not deleted by request yet",
 }
 _SENTENCES = [(re.compile(f"(?:{beginning})(?:/|$)"), sentence) for beginning, sentence in _PARTS.items()]

@@ -42,6 +42,7 @@ RUNS = {
     "GET /api/v1/allocations/{allocation_id}/signals/preemption?timeoutSeconds=0": "run",
     "POST /api/v1/allocations/{allocation_id}/signals/ack_preemption": "run",
     "POST /api/v1/runs/{run}/attempts/{k}/events": "run",
+    "POST /api/v1/trial-source-info": "any",
     "POST /api/v1/trials/{trial_id}/early_exit": "trial",
     "POST /api/v1/trials/{trial_id}/metrics": "trial",
     "POST /api/v1/trials/{trial_id}/progress": "trial",
@@ -139,6 +140,8 @@ OWNER = """
     PUT /api/v1/trials/{trial_id}/retain_logs
     GET /api/v1/trials/{trial_id}/remaining_log_retention_days
     POST /api/v1/cleanup_logs
+    GET /api/v1/checkpoints/{uuid}/metrics
+    GET /api/v1/models/{model_name}/versions/{number}/metrics
     POST /api/v1/trials/profiler/metrics
     GET /api/v1/trials/{trial_id}/profiler/available_series
     GET /api/v1/trials/{trial_id}/profiler/metrics

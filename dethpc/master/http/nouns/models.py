@@ -358,6 +358,12 @@ def _version(records: Records, row: stored.Model, number: int) -> stored.ModelVe
     raise NotFound(f"model {row.name} has no version {number}")
 
 
+def model_and_version(records: Records, name: str, number: int) -> tuple[stored.Model, stored.ModelVersion]:
+    """Raises NotFound."""
+    row = _model(records, name)
+    return row, _version(records, row, number)
+
+
 class _View:
     """What answers about models show, read at one instant."""
 
