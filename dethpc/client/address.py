@@ -22,7 +22,8 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def canonical(url: str) -> str:
-    """``url`` with a scheme and a port (8080 for http, 443 for https) and without a trailing slash, as Determined spells it.
+    """``url`` with a scheme, a port (8080 without a scheme, else 80 for http and 443 for https) and without a trailing slash, as
+    Determined spells it.
 
     Raises ValueError when it is not the address of a web server.
     """
@@ -37,7 +38,8 @@ def canonical(url: str) -> str:
     if host is None or not _can_be_asked(named) or parts.scheme not in ("http", "https") or port == 0:
         raise ValueError(f"not a master's address: {_shown(url)}; expected something like http://login1:8080")
     at = f"[{host}]" if ":" in host else host
-    return f"{parts.scheme}://{at}:{port or (443 if parts.scheme == 'https' else 8080)}{parts.path.rstrip('/')}"
+    default = 443 if parts.scheme == "https" else 80 if "://" in url else 8080
+    return f"{parts.scheme}://{at}:{port or default}{parts.path.rstrip('/')}"
 
 
 def _can_be_asked(url: str) -> bool:

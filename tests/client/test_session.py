@@ -495,7 +495,7 @@ def test_addresses_are_spelled_as_determined_spells_them() -> None:
     assert canonical("login1") == "http://login1:8080"
     assert canonical("https://x/") == "https://x:443"
     assert canonical("http://[::1]:9/p/") == "http://[::1]:9/p"
-    assert canonical("HTTP://Login1") == "http://login1:8080" and canonical("Https://login1") == "https://login1:443"
+    assert canonical("HTTP://Login1") == "http://login1:80" and canonical("Https://login1") == "https://login1:443"
     assert canonical("m\u00fcller:1/a%20b") == "http://m\u00fcller:1/a%20b"
 
 

@@ -191,7 +191,7 @@ def fields(installation: Installation, store: SqlStore, trial_id: int, *, follow
             allocation_ids=[str(attempt[0].attempt) for attempt in attempts],
             rank_ids=sorted(ranks),
             stdtypes=["stderr", "stdout"],
-            sources=["slurm", "task"],
+            sources=sorted({"task", *(source.said_by for source in every)}),
         )
 
     async def lines() -> AsyncIterator[bytes]:

@@ -94,7 +94,7 @@ class AllocationAnswer(Wire):
 
 class ResourcesSummary(Wire):
     resources_id: str
-    resources_type: str = "slurm-job"
+    resources_type: str
     allocation_id: str
     container_id: str
     agent_devices: dict[str, dict[str, list[str]]] = {}
@@ -110,14 +110,15 @@ class AllocationSummary(Wire):
     resource_pool: str
     slots_needed: int
     resources: list[ResourcesSummary]
-    scheduler_type: str = "slurm"
+    scheduler_type: str
     priority: int | None = None
     proxy_ports: list[str] = []
     job_id: str | None  # ours: the scheduler's
     reason: str  # ours: why it is pending
 
     @classmethod
-    def of(cls, run: facts.Run, task: facts.Task, experiment: str) -> AllocationSummary:
+    def of(cls, run: facts.Run, task: facts.Task, experiment: str, scheduler: str) -> AllocationSummary:
+        """``scheduler``: slurm or local; what Determined calls its own on nodes of its own is "priority"."""
         attempt = AttemptId(run.id, max(run.attempt, 0))
         nodes = run.nodes if run.state is RunState.RUNNING else []
         return cls(
@@ -129,6 +130,7 @@ class AllocationSummary(Wire):
             slots_needed=run.slots,
             resources=[
                 ResourcesSummary(
+                    resources_type=f"{scheduler}-job",
                     resources_id=container_id(attempt, node),
                     allocation_id=str(attempt),
                     container_id=container_id(attempt, node),
@@ -136,6 +138,7 @@ class AllocationSummary(Wire):
                 )
                 for node in nodes
             ],
+            scheduler_type="slurm" if scheduler == "slurm" else "priority",
             job_id=run.scheduler_job_id,
             reason=run.reason,
         )
@@ -178,18 +181,22 @@ def _trial(connection: Connection, who: Principal, task_id: str) -> facts.Trial:
 
 
 @router.get("")
-def tasks(connection: Reading, who: Owner) -> Tasks:
+def tasks(connection: Reading, installation: TheInstallation, who: Owner) -> Tasks:
     """Every run that has not ended."""
     live = queries.live_runs(connection)
     names = queries.names_of_experiments(connection, (run.experiment_id for run, _ in live if run.experiment_id))
-    summaries = [AllocationSummary.of(run, task, names.get(run.experiment_id or 0, "")) for run, task in live]
+    scheduler = installation.scheduler
+    summaries = [
+        AllocationSummary.of(run, task, names.get(run.experiment_id or 0, ""), scheduler) for run, task in live
+    ]
     return Tasks(allocation_id_to_summary={summary.allocation_id: summary for summary in summaries})
 
 
 @older.get("/tasks")
-def tasks_as_before(connection: Reading, who: Owner) -> dict[str, Any]:
+def tasks_as_before(connection: Reading, installation: TheInstallation, who: Owner) -> dict[str, Any]:
     """The same as it was before API v1, which scripts still poll: by allocation, with names in snake_case."""
-    summaries = {id: summary.model_dump() for id, summary in tasks(connection, who).allocation_id_to_summary.items()}
+    by_id = tasks(connection, installation, who).allocation_id_to_summary
+    summaries = {id: summary.model_dump() for id, summary in by_id.items()}
     for summary in summaries.values():
         for resources in summary["resources"]:
             of_nodes = resources["agent_devices"]
