@@ -273,7 +273,8 @@ def _condition(listing: Listing, column: Column, term: Term) -> ColumnElement[bo
         return empty if term.operator == "isEmpty" else ~empty
     if column.kind == "state" and term.operator in ("=", "!="):
         return _state_condition(listing, sql, term)
-    if column.kind == "user" and column.other is not None and not isinstance(term.value, str):
+    by_number = term.operator in values.COMPARISONS and not isinstance(term.value, str)
+    if column.kind == "user" and column.other is not None and by_number:
         return _compared(column.other, term.operator, values.number(term))
     if column.kind == "labels":
         return _label_condition(sql, term)
