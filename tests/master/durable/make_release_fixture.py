@@ -17,12 +17,15 @@ from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Experiment, NodeHealth, Row, Run, Trial
 from dethpc.domain.records import (
     ArchivedTrial,
+    ClusterMessage,
+    LogDays,
     Model,
     ModelVersion,
     Project,
     Template,
     Token,
     TokenKind,
+    TrialSource,
     User,
     Webhook,
     WebhookDelivery,
@@ -161,6 +164,9 @@ def make(folder: Path) -> None:
         records.put(ModelVersion("digits", 1, "c-1", master.now(), labels=["best"]))
         records.put(Template("usual", {"max_restarts": 1}, 2))
         records.put(ArchivedTrial(1, master.now()))
+        records.put(ClusterMessage(1, "down at noon", master.now(), master.now(), master.now() + 60))
+        records.put(LogDays("trial", 1, 30))
+        records.put(TrialSource(1, "c-1", 1, 1, "INFERENCE", master.now()))
         trigger = {"type": "EXPERIMENT_STATE_CHANGE", "condition": {"state": "ERROR"}}
         kind, mode = WebhookType.SLACK, WebhookMode.WORKSPACE
         records.put(Webhook(1, "chat", "https://example.org/", kind, mode, [trigger], ada.id, master.now()))

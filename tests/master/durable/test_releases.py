@@ -55,6 +55,9 @@ LATER = {
         records.Template,
         records.Model,
         records.ArchivedTrial,
+        records.ClusterMessage,
+        records.LogDays,
+        records.TrialSource,
         records.Webhook,
         records.WebhookDelivery,
     }
