@@ -24,8 +24,8 @@ REASONED: dict[str, str] = {
 
 COUNT = runpy.run_path(str(ROOT / "scripts" / "count"))
 RATCHET = {
-    "code lines": 65_880,
-    "modules": 796,
+    "code lines": 66_662,
+    "modules": 806,
     "functions with more than 6 arguments": 78,
     "arguments of a constructor": 15,
     "names that say nothing": 73,

@@ -40,6 +40,8 @@ def outcome(name: str, session: Any) -> Any:
         return None
     except api.errors.NotFoundException as error:
         return [404, str(error)]
+    except api.errors.UnauthenticatedException as error:
+        return [401, str(error)]
     except api.errors.ForbiddenException as error:
         return [403, str(error)]
     except (api.errors.APIException, bindings.APIHttpError) as error:

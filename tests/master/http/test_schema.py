@@ -44,7 +44,7 @@ THERE = {
     "workspace_id": 1,
     "user_id": 1,
 }
-ENDLESS = {"follow": False, "timeoutSeconds": 0, "timeout_seconds": 0}
+ENDLESS = {"follow": False, "timeoutSeconds": 0, "timeout_seconds": 0, "periodSeconds": 0}
 """What makes an answer wait, and what is asked instead."""
 
 NOT_ASKED = ("/api/v1/auth/logout",)

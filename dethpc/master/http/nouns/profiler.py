@@ -54,7 +54,7 @@ router = new_router(prefix="/api/v1/trials", tags=["trials"])
 
 @router.post("/profiler/metrics")
 def post_metrics(who: Owner) -> None:
-    raise NotSupportedYet("a profiler reports by its trial's journal: core_context.profiler.on() starts it")
+    raise NotSupportedYet("a profiler reports by its trial's journal, and core_context.profiler.on() starts it")
 
 
 @router.get("/{trial_id}/profiler/available_series")
