@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,16 @@ def test_what_fails_is_sent_again_in_order_until_it_is_taken(sending: Served, re
     assert len({event["event_id"] for event in events}) == 2
     wait_until(lambda: {row["state"] for row in deliveries(sending)} == {"DELIVERED"})
     assert [row["attempts"] for row in deliveries(sending)] == [1, 3]
+
+
+def test_a_receiver_that_asks_for_a_pause_gets_it(sending: Served, receiver: Receiver) -> None:
+    receiver.statuses, receiver.headers = [429], {"Retry-After": "1800"}
+    webhooks.create(sending.session, "ends", receiver.url, CANCELED)
+    kill(sending, created(sending))
+    wait_until(lambda: waiting(sending) and waiting(sending)[0].attempts)
+    (row,) = waiting(sending)
+    assert 1700 < row.not_before - time.time() <= 1800
+    assert "notBefore" in deliveries(sending)[0] and len(receiver.posts) == 1
 
 
 @pytest.mark.parametrize(
@@ -259,6 +270,7 @@ def test_they_are_listed_edited_and_deleted(served: Served) -> None:
         with pytest.raises(NotFound, match="webhook 1 not found"):
             act(served.session, 1)
     assert [row["id"] for row in webhooks.webhooks(served.session)] == [2]
+    assert served.daemon.services.records.get(Webhook, 1).url == ""
 
 
 def test_of_which_experiments_a_webhook_reports(sending: Served, receiver: Receiver) -> None:

@@ -223,9 +223,9 @@ def change_webhook(
 
 @router.delete("/webhooks/{webhook_id}")
 def delete_webhook(webhook_id: int, records: TheRecords, webhooks: TheWebhooks, who: Owner) -> dict[str, Any]:
-    """What waits to be sent is not sent any more."""
+    """What waits to be sent is not sent any more. Its URL, which may be a secret, is kept nowhere."""
     with records.exclusive():
-        records.put(replace(_webhook(records, webhook_id), deleted=True))
+        records.put(replace(_webhook(records, webhook_id), url="", deleted=True))
     webhooks.changed(webhook_id)
     return {}
 
