@@ -86,7 +86,7 @@ class LogWatch:
                 if watched in self._reported or self._rounds.stopping:
                     continue
                 follower = self._followers.get(watched) or self._follower(watched, webhook)
-                if line := _first_line(follower):
+                if line := self._first_line(follower):
                     self._report(watched, webhook, line)
                 else:
                     watching[watched] = follower
@@ -100,6 +100,15 @@ class LogWatch:
         with self._parts.store.read() as connection:
             runs = [run.id for run in queries.runs_of_trial(connection, trial_id)]
         return sources(self._parts.home.kept, runs)
+
+    def _first_line(self, follower: Follower) -> Line | None:
+        """The first that matches, of what was written since the last look."""
+        while not self._rounds.stopping:
+            if lines := follower.more():
+                return lines[0]
+            if not follower.behind:
+                break
+        return None
 
     def _report(self, watched: _Watched, webhook: Webhook, line: Line) -> None:
         task, condition = task_id(watched.experiment_id, watched.trial_id), {"regex": watched.regex}
@@ -128,12 +137,3 @@ def _trials_of(runs: Sequence[Run]) -> Iterator[tuple[int, int]]:
         parts = run.id.split(".")
         if len(parts) == 3 and parts[0].isdecimal() and parts[1].isdecimal():
             yield int(parts[0]), int(parts[1])
-
-
-def _first_line(follower: Follower) -> Line | None:
-    """The first that matches, of what was written since the last look."""
-    while True:
-        if lines := follower.more():
-            return lines[0]
-        if not follower.behind:
-            return None
