@@ -85,6 +85,10 @@ class Webhooks:
         """Raises Refused."""
         sending.check_url(url, self._networks)
 
+    def notes(self, experiment: Experiment, workspace_id: int) -> list[str]:
+        """What the owner of a new experiment should know of webhooks that it names."""
+        return triggers.unknown(self._triggers.webhooks, experiment, workspace_id)
+
     def changed(self, webhook_id: int) -> None:
         """It was created, edited or deleted: what waits is sent at once. Raises StoreError."""
         self._resting[webhook_id] = 0.0

@@ -28,6 +28,7 @@ from dethpc.domain.states import State
 from dethpc.engine import events
 from dethpc.engine.events import Event
 from dethpc.errors import StoreUnavailable
+from dethpc.master.experiments.filing import others
 from dethpc.master.parts import Parts
 from dethpc.master.webhooks.conditions import exceeds
 from dethpc.state.queries import records as stored
@@ -59,11 +60,25 @@ def covers(webhook: Webhook, experiment: Experiment, workspace_id: int) -> bool:
     """Whether the webhook reports what happens to the experiment, as both say."""
     if webhook.workspace_id not in (None, workspace_id):
         return False
-    integrations = ExperimentConfig.from_json(experiment.config).integrations
-    section = (integrations and integrations.webhooks) or services.Webhooks()
+    section = _section(experiment)
     if section.exclude or webhook.mode is WebhookMode.WORKSPACE:
         return not section.exclude
     return webhook.id in (section.webhook_id or ()) or webhook.name in (section.webhook_name or ())
+
+
+def unknown(webhooks: Iterable[Webhook], experiment: Experiment, workspace_id: int) -> list[str]:
+    """A sentence for each webhook that the experiment's configuration names and that is not there."""
+    names = {hook.name: hook.id for hook in webhooks if hook.workspace_id in (None, workspace_id)}
+    section = _section(experiment)
+    missing = [name for name in section.webhook_name or () if name not in names]
+    missing += [str(webhook_id) for webhook_id in section.webhook_id or () if webhook_id not in names.values()]
+    remedy = "det webhook create --specific creates one"
+    return [f"there is no webhook {name!r} in its workspace{others(name, names)}: {remedy}" for name in missing]
+
+
+def _section(experiment: Experiment) -> services.Webhooks:
+    integrations = ExperimentConfig.from_json(experiment.config).integrations
+    return (integrations and integrations.webhooks) or services.Webhooks()
 
 
 def alert_data(title: str, description: str, level: str) -> dict[str, str]:

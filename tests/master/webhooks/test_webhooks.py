@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dethpc.client import webhooks, workspaces
+from dethpc.client import experiments, webhooks, workspaces
 from dethpc.domain.records import Webhook, WebhookDelivery
 from dethpc.errors import NotFound, Refused
 from dethpc.master.rebuild import recreate
@@ -297,6 +297,16 @@ def test_of_which_experiments_a_webhook_reports(sending: Served, receiver: Recei
         ("named", names["by id"]),
         ("vision", names["by id"]),
     }
+
+
+def test_a_configuration_that_names_no_webhook_is_told_so(served: Served) -> None:
+    webhooks.create(served.session, "mails", "https://example.org/", CANCELED)
+    config = f"{YAML}integrations: {{webhooks: {{webhook_name: [mail, mails], webhook_id: [1, 7]}}}}\n"
+    notes = experiments.create(served.session, config, [], activate=False)["notes"]
+    assert [note for note in notes if "webhook" in note] == [
+        "there is no webhook 'mail' in its workspace (did you mean 'mails'?): det webhook create --specific creates one",
+        "there is no webhook '7' in its workspace (there are: mails): det webhook create --specific creates one",
+    ]
 
 
 def test_a_test_is_sent_at_once_and_shows_the_answer(served: Served, receiver: Receiver) -> None:

@@ -39,6 +39,7 @@ from dethpc.master.http.access import (
     ThePolicies,
     TheRecords,
     TheStore,
+    TheWebhooks,
     may_see_experiment,
     order,
 )
@@ -347,6 +348,7 @@ def create_experiment(
     cluster: TheCluster,
     installation: TheInstallation,
     records: TheRecords,
+    webhooks: TheWebhooks,
     who: Owner,
     may_create: MayCreate,
 ) -> Created:
@@ -381,6 +383,7 @@ def create_experiment(
         environment=contexts.decoded("environment", request.environment) if request.environment else None,
     )
     fact, messages = creator.create(who.owner, new)
+    notes += webhooks.notes(fact, project.workspace_id)
     answer = Experiment.of(fact, ExperimentFigures())
     if not request.validate_only:
         contexts.remember(installation.home, sent, fact.context_sha256)
