@@ -6,12 +6,12 @@ A stream ends with its first message; with ``periodSeconds`` it goes on with wha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Annotated, Any
 
-from fastapi import Query
+from fastapi import Depends, Query
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 from sqlalchemy import Connection
@@ -27,6 +27,7 @@ from dethpc.master.http.router import new_router
 from dethpc.state import queries
 from dethpc.state.queries import metric_streams as stored
 from dethpc.state.queries.metric_streams import MetricOf
+from dethpc.state.store import SqlStore
 
 
 class MetricIdentifier(Wire):
@@ -102,82 +103,91 @@ def _names(connection: Connection, ids: list[int]) -> MetricNames:
     )
 
 
+class MetricQuery:
+    """Which metric of an experiment a stream is about. Raises Refused where its group is not said."""
+
+    def __init__(
+        self, experiment_id: int, name: Name, metric_type: Type = "", group: str = "", period: Period = 0
+    ) -> None:
+        if not group and metric_type in ("METRIC_TYPE_TRAINING", "METRIC_TYPE_VALIDATION"):
+            group = metric_type.removeprefix("METRIC_TYPE_").lower()
+        if not group:
+            raise Refused("say which group of metrics is meant: group, or metricType (training or validation)")
+        self.metric, self.period = MetricOf(experiment_id, group, name), period
+
+    def stream(self, store: SqlStore, look: Callable[[Connection], Sequence[Wire]]) -> StreamingResponse:
+        return streams.following(store, self.period, _have_ended([self.metric.experiment_id]), look)
+
+
+class Window:
+    """Which points of a course are sent: 0 is no bound, and of points 1000."""
+
+    def __init__(
+        self,
+        points: Annotated[int, Query(alias="maxDatapoints", ge=0)] = 0,
+        start: Annotated[int, Query(alias="startBatches", ge=-_MOST, le=_MOST)] = 0,
+        end: Annotated[int, Query(alias="endBatches", ge=-_MOST, le=_MOST)] = 0,
+    ) -> None:
+        self.points, self.start, self.end = points or 1000, start, end or None
+
+
+TheMetric = Annotated[MetricQuery, Depends()]
+
+
 @router.get("/{experiment_id}/metrics-stream/batches")
-def batches(
-    experiment_id: int,
-    store: TheStore,
-    who: Owner,
-    name: Name,
-    metric_type: Type = "",
-    group: str = "",
-    period: Period = 0,
-) -> StreamingResponse:
+def batches(query: TheMetric, store: TheStore, who: Owner) -> StreamingResponse:
     """The steps at which any trial reported the metric."""
-    metric = _metric(experiment_id, name, metric_type, group)
     seen: set[int | None] = set()
 
     def look(connection: Connection) -> list[Wire]:
-        queries.experiment(connection, experiment_id)
-        steps = [step for step in stored.steps_of(connection, metric) if step not in seen]
+        queries.experiment(connection, query.metric.experiment_id)
+        steps = [step for step in stored.steps_of(connection, query.metric) if step not in seen]
         first = not seen
         seen.update(steps, [None])
         return [MetricBatches(batches=steps)] if steps or first else []
 
-    return streams.following(store, period, _have_ended([experiment_id]), look)
+    return query.stream(store, look)
 
 
 @router.get("/{experiment_id}/metrics-stream/trials-snapshot")
 def trials_snapshot(
-    experiment_id: int,
+    query: TheMetric,
     store: TheStore,
     who: Owner,
-    name: Name,
     steps: Annotated[int, Query(alias="batchesProcessed", ge=0, le=_MOST)],
-    metric_type: Type = "",
-    group: str = "",
     margin: Annotated[int, Query(alias="batchesMargin", ge=0, le=_MOST)] = 0,
-    period: Period = 0,
 ) -> StreamingResponse:
     """The metric of each trial at the step nearest to ``batchesProcessed``, within the margin."""
-    metric = _metric(experiment_id, name, metric_type, group)
 
     def look(connection: Connection) -> TrialsSnapshot:
-        queries.experiment(connection, experiment_id)
-        samples = stored.values_at(connection, metric, steps, margin)
+        queries.experiment(connection, query.metric.experiment_id)
         values = (
             TrialValue(trial_id=one.trial_id, hparams=one.hparams, batches_processed=one.steps, metric=value)
-            for one in samples
+            for one in stored.values_at(connection, query.metric, steps, margin)
             if _is_number(value := numbers_in(one.value))
         )
         return TrialsSnapshot(trials=list(values))
 
-    return streams.following(store, period, _have_ended([experiment_id]), _when_changed(look))
+    return query.stream(store, _when_changed(look))
 
 
 @router.get("/{experiment_id}/metrics-stream/trials-sample")
 def trials_sample(
-    experiment_id: int,
+    query: TheMetric,
     store: TheStore,
     who: Owner,
-    name: Name,
-    metric_type: Type = "",
-    group: str = "",
+    window: Annotated[Window, Depends()],
     most: Annotated[int, Query(alias="maxTrials", ge=0, le=1000)] = 0,
-    points: Annotated[int, Query(alias="maxDatapoints", ge=0)] = 0,
-    start: Annotated[int, Query(alias="startBatches", ge=-_MOST, le=_MOST)] = 0,
-    end: Annotated[int, Query(alias="endBatches", ge=-_MOST, le=_MOST)] = 0,
-    period: Period = 0,
 ) -> StreamingResponse:
     """The course of the metric in the trials where it is best: 25 unless ``maxTrials`` says how many."""
-    sampler = _Sampler(_metric(experiment_id, name, metric_type, group), most or 25, points or 1000, start, end)
-    return streams.following(store, period, _have_ended([experiment_id]), sampler.look)
+    return query.stream(store, _Sampler(query.metric, most or 25, window).look)
 
 
 class _Sampler:
     """Knows what was sent: a message has the points since the one before."""
 
-    def __init__(self, metric: MetricOf, most: int, points: int, start: int, end: int) -> None:
-        self._metric, self._most, self._points, self._start, self._end = metric, most, points, start, end
+    def __init__(self, metric: MetricOf, most: int, window: Window) -> None:
+        self._metric, self._most, self._window = metric, most, window
         self._sent: dict[int, int] = {}  # the last step of each trial
         self._first = True
 
@@ -185,9 +195,9 @@ class _Sampler:
         queries.experiment(connection, self._metric.experiment_id)
         best = {trial.id: trial for trial in stored.best_by(connection, self._metric, self._most)}
         before = set(self._sent)
-        begin = self._start if best.keys() - before else min(self._sent.values(), default=self._start)
+        begin = self._window.start if best.keys() - before else min(self._sent.values(), default=self._window.start)
         group = [self._metric.group]
-        reports = queries.series(connection, best, group, begin, self._end or None)
+        reports = queries.series(connection, best, group, begin, self._window.end)
         trials = {
             id: self._course(best[id], [one for one in own if one.steps_completed > self._sent.get(id, -1)])
             for id, own in groupby(reports, key=attrgetter("trial_id"))
@@ -204,21 +214,12 @@ class _Sampler:
         return [answer] if news or first else []
 
     def _course(self, trial: Trial, reports: list[Any]) -> SampledTrial:
-        (*_, series) = [None, *drawn(reports, frozenset([self._metric.name]), self._points)]
+        (*_, series) = [None, *drawn(reports, frozenset([self._metric.name]), self._window.points)]
         return SampledTrial(trial_id=trial.id, hparams=trial.hparams, data=[] if series is None else series.data)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _metric(experiment_id: int, name: str, metric_type: str, group: str) -> MetricOf:
-    """Raises Refused."""
-    if not group and metric_type in ("METRIC_TYPE_TRAINING", "METRIC_TYPE_VALIDATION"):
-        group = metric_type.removeprefix("METRIC_TYPE_").lower()
-    if not group:
-        raise Refused("say which group of metrics is meant: group, or metricType (training or validation)")
-    return MetricOf(experiment_id, group, name)
 
 
 def _have_ended(experiment_ids: list[int]) -> Callable[[Connection], bool]:

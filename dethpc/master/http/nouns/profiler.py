@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from fastapi import Query
+from fastapi import Depends, Query
 from fastapi.responses import StreamingResponse
 from sqlalchemy import Connection
 
@@ -74,21 +74,28 @@ def available_series(trial_id: int, store: TheStore, who: Owner, follow: bool = 
     return streams.following(store, _EVERY * follow, lambda one: queries.trial_is_over(one, trial_id), look)
 
 
+class LabelsQuery:
+    """Labels that a series must have; those that are not given may be any."""
+
+    def __init__(
+        self,
+        name: Annotated[str, Query(alias="labels.name")] = "",
+        agent_id: Annotated[str, Query(alias="labels.agentId")] = "",
+        gpu_uuid: Annotated[str, Query(alias="labels.gpuUuid")] = "",
+        metric_type: Annotated[str, Query(alias="labels.metricType")] = "",
+    ) -> None:
+        kind = "" if metric_type == "PROFILER_METRIC_TYPE_UNSPECIFIED" else metric_type
+        self._fields = {"name": name, "agent_id": agent_id, "gpu_uuid": gpu_uuid, "metric_type": kind}
+
+    def fit(self, labels: SeriesLabels) -> bool:
+        return all(value in ("", getattr(labels, field)) for field, value in self._fields.items())
+
+
 @router.get("/{trial_id}/profiler/metrics")
 def profiler_metrics(
-    trial_id: int,
-    store: TheStore,
-    who: Owner,
-    name: Annotated[str, Query(alias="labels.name")] = "",
-    agent_id: Annotated[str, Query(alias="labels.agentId")] = "",
-    gpu_uuid: Annotated[str, Query(alias="labels.gpuUuid")] = "",
-    metric_type: Annotated[str, Query(alias="labels.metricType")] = "",
-    follow: bool = False,
+    trial_id: int, store: TheStore, who: Owner, query: Annotated[LabelsQuery, Depends()], follow: bool = False
 ) -> StreamingResponse:
-    """Of the series with these labels; labels that are not given may be any."""
-    fit = {"name": name, "agent_id": agent_id, "gpu_uuid": gpu_uuid}
-    if metric_type not in ("", "PROFILER_METRIC_TYPE_UNSPECIFIED"):
-        fit["metric_type"] = metric_type
+    """Of the series with these labels."""
     sent_until = -1.0
 
     def look(connection: Connection) -> list[ProfilerMetrics]:
@@ -101,7 +108,7 @@ def profiler_metrics(
                 continue
             latest = max(latest, report.reported_at)
             for labels, value in _values(trial_id, report.group, report.metrics):
-                if all(wish in ("", getattr(labels, field)) for field, wish in fit.items()):
+                if query.fit(labels):
                     key = f"{report.group}/{labels.agent_id}/{labels.gpu_uuid}/{labels.name}"
                     batch = batches.setdefault(key, ProfilerBatch(labels=labels, batches=[], timestamps=[], values=[]))
                     batch.batches.append(report.steps_completed)
