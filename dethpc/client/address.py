@@ -76,7 +76,7 @@ def token(url: Optional[str] = None, env: Optional[Mapping[str, str]] = None) ->
     if env.get("DET_USER_TOKEN"):
         return env["DET_USER_TOKEN"]
     url = canonical(url) if url else master_url(env)
-    return owner_token(url, env) or (_from_auth_json(url, env) if url else None)
+    return owner_token(url, env) or (stored_login(url, env=env) if url else None)
 
 
 def owner_token(url: Optional[str], env: Optional[Mapping[str, str]] = None) -> Optional[OwnerToken]:
@@ -193,10 +193,11 @@ def _same(url: str, master_url: Optional[str]) -> bool:
     return parts.hostname in _LOOPBACK and parts.port == urlsplit(master_url).port
 
 
-def _from_auth_json(url: str, env: Mapping[str, str]) -> Optional[str]:
+def stored_login(url: str, user: Optional[str] = None, env: Optional[Mapping[str, str]] = None) -> Optional[str]:
+    """The token of a login that ``auth.json`` has, by default that of the active user."""
     try:
-        logins = read_object(auth_json(env))["masters"][url]
-        token = logins["tokens"][logins["active_user"]]
+        logins = read_object(auth_json(env))["masters"][canonical(url)]
+        token = logins["tokens"][user or logins["active_user"]]
     except (KeyError, TypeError):
         return None
     return token if isinstance(token, str) else None

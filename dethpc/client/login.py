@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Optional
+from typing import Any, Dict, Optional
 
-from dethpc.client.address import owner_token
+from dethpc.client.address import auth_json, owner_token
 from dethpc.client.session import Session
 from dethpc.client.transport import HttpTransport
+from dethpc.rundir.files import read_object, write_json
 
 _SALT = "GubPEmmotfiK9TMD6Zdw"  # what Determined's clients mix into a password before they send it
 
@@ -32,3 +33,15 @@ def login(url: str, user: str, password: str, *, cert: Optional[str] = None, cer
     finally:
         session.close()
     return token
+
+
+def remember(url: str, user: str, token: str) -> None:
+    """Keep the token where Determined's clients look for it, too; that user is the active one there. Raises OSError."""
+    path = auth_json()
+    held: Dict[str, Any] = read_object(path)
+    masters: Dict[str, Any] = dict(held.get("masters") or {})
+    entry: Dict[str, Any] = dict(masters.get(url) or {})
+    masters[url] = {**entry, "active_user": user, "tokens": {**(entry.get("tokens") or {}), user: token}}
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_json(path, {"version": 2, **held, "masters": masters})
+    path.chmod(0o600)

@@ -25,8 +25,15 @@ def by_name(session: Session, username: str) -> Json:
     return user
 
 
+def create(session: Session, username: str, password: str, *, admin: bool = False, display_name: str = "") -> Json:
+    """``password`` in clear; "": none yet. Raises AlreadyExists, Refused."""
+    user = {"username": username, "admin": admin, "active": True, "displayName": display_name}
+    row: Json = session.post("/api/v1/users", {"user": user, "password": password, "isHashed": False})["user"]
+    return row
+
+
 def change(session: Session, user: int, **changes: Any) -> Json:
-    """``password`` (in clear) or ``displayName``. Raises NotFound, Refused."""
+    """``password`` (in clear), ``displayName``, ``username``, ``active``, ``admin``. Raises NotFound, Refused."""
     row: Json = session.patch(f"/api/v1/users/{user}", {"isHashed": False, **changes})["user"]
     return row
 

@@ -101,6 +101,26 @@ class Template:
     workspace_id: int
 
 
+@dataclass(slots=True)
+class Group:
+    """A named set of users."""
+
+    id: int
+    name: str
+    members: list[int] = field(default_factory=list)  # ids of users
+    deleted: bool = False  # its id is given to no other
+
+
+@dataclass(slots=True)
+class RoleAssignment:
+    """A role that a user, or each member of a group, has on this master. The other of the two ids is 0."""
+
+    user_id: int
+    group_id: int
+    role: int  # domain.roles.Role
+    created_at: float
+
+
 UNCATEGORIZED = 1
 """The id of the workspace, and of the project, that hold what was created without naming any. Both are always there."""
 
@@ -260,6 +280,8 @@ Record = Union[
     ClusterMessage,
     LogDays,
     TrialSource,
+    Group,
+    RoleAssignment,
 ]
 
 KEYS: dict[type, tuple[str, ...]] = {
@@ -277,6 +299,8 @@ KEYS: dict[type, tuple[str, ...]] = {
     ClusterMessage: ("id",),
     LogDays: ("noun", "id"),
     TrialSource: ("trial_id", "checkpoint", "model_id", "model_version"),
+    Group: ("id",),
+    RoleAssignment: ("user_id", "group_id", "role"),
 }
 """The fields that tell the records of one kind apart."""
 
@@ -295,6 +319,8 @@ FOUND_BY: dict[type, tuple[tuple[str, ...], ...]] = {
     ClusterMessage: (),
     LogDays: (),
     TrialSource: (("checkpoint",),),
+    Group: (("name",),),
+    RoleAssignment: (),
 }
 """The fields by which records are looked up besides: the indexes of their tables."""
 

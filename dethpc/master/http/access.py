@@ -5,7 +5,7 @@ Dependencies that do not block are ``async``: FastAPI calls any other dependency
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Annotated, Any, cast
 
 from fastapi import Depends, Query, Request
@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 
 from dethpc.domain.facts import Trial
 from dethpc.domain.ids import AttemptId
+from dethpc.domain.roles import Role
 from dethpc.errors import NotFound, Refused
 from dethpc.master.durable.records import Records
 from dethpc.master.experiments.checkpoints import Checkpoints
@@ -61,8 +62,27 @@ async def policies(request: Request) -> Policies:
     return services(request).checkpoints.policies
 
 
-async def principal(request: Request) -> Principal:
+async def logged_in(request: Request) -> Principal:
+    """Any user, whatever their role, and any run."""
     return cast(Principal, request.state.principal)
+
+
+async def principal(request: Request) -> Principal:
+    """A run, or a user whose role allows a request of this method about what a run may ask for."""
+    who = await logged_in(request)
+    who.must_be(Role.VIEWER if request.method == "GET" else Role.EDITOR)
+    return who
+
+
+def _at_least(role: Role) -> Callable[[Request], Awaitable[Principal]]:
+    async def user(request: Request) -> Principal:
+        who = await logged_in(request)
+        if who.is_run:
+            raise Forbidden("a run's token does not allow this")
+        who.must_be(role)
+        return who
+
+    return user
 
 
 async def peer(request: Request) -> str:
@@ -71,20 +91,12 @@ async def peer(request: Request) -> str:
     return visit.peer if visit is not None else ""
 
 
-async def owner(request: Request) -> Principal:
-    """Only the owner, not a run."""
-    who = await principal(request)
-    if not who.is_owner:
-        raise Forbidden("a run's token does not allow this")
-    return who
-
-
 def page_grant(request: Request) -> Grant | None:
     """What a page of this master shows that asks; None for every other client."""
     return cast("Grant | None", getattr(request.state, GRANT, None))
 
 
-async def creating(request: Request, who: Annotated[Principal, Depends(owner)]) -> bool:
+async def creating(request: Request) -> bool:
     """Whether a request that creates an experiment may do so, and not validate it alone."""
     page = page_grant(request)
     return page is None or page.may is May.RUN
@@ -115,7 +127,11 @@ TheWaits = Annotated[WaitReasons, _part("waits")]
 TheImages = Annotated[Images, _part("images")]
 TheDoorbell = Annotated[Doorbell, _part("doorbell")]
 TheWebhooks = Annotated[Webhooks, _part("webhooks")]
-Owner = Annotated[Principal, Depends(owner)]
+AnyUser = Annotated[Principal, Depends(_at_least(Role.NONE))]
+Viewer = Annotated[Principal, Depends(_at_least(Role.VIEWER))]
+Editor = Annotated[Principal, Depends(_at_least(Role.EDITOR))]
+Owner = Annotated[Principal, Depends(_at_least(Role.ADMIN))]
+"""The owner of the master, and who is made an admin beside them."""
 Peer = Annotated[str, Depends(peer)]
 MayCreate = Annotated[bool, Depends(creating)]
 AnyPrincipal = Annotated[Principal, Depends(principal)]
@@ -125,7 +141,7 @@ Reading = Annotated[Connection, Depends(reading, scope="function")]
 
 def may_see_experiment(who: Principal, experiment_id: int | None) -> None:
     """Raises: Forbidden when a run asks about an experiment that is not its own, or about what belongs to none (None)."""
-    if not who.is_owner and (experiment_id is None or who.experiment_id != experiment_id):
+    if who.is_run and (experiment_id is None or who.experiment_id != experiment_id):
         raise Forbidden("a run's token does not allow access to another experiment")
 
 
@@ -138,7 +154,7 @@ def visible_trial(connection: Connection, who: Any, trial_id: int) -> Trial:
 
 def may_be_run(who: Principal, run_id: str) -> None:
     """Raises: Forbidden when a run speaks for another."""
-    if not who.is_owner and who.run_id != run_id:
+    if who.is_run and who.run_id != run_id:
         raise Forbidden("a run's token does not allow access to another run")
 
 

@@ -1,8 +1,9 @@
 """Authentication, and what each token authorizes.
 
-A master serves one user, its owner. A client that can read the owner's token file acts as the owner; any other client logs in with
-the owner's name and either the token or a password, and gets a token of its own. The token of a run is valid for that run alone,
-until shortly after its end: to post journal lines and signals, and to read its own trial, experiment and checkpoints.
+A client that can read the owner's token file acts as the owner, who is an admin; any other client logs in with a user's name and
+password (the owner's token is one, too) and gets a token of its own, which allows what the roles of its user allow at the time of a
+request. The token of a run is valid for that run alone, until shortly after its end: to post journal lines and signals, and to read
+its own trial, experiment and checkpoints.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from typing import TYPE_CHECKING
 
 from dethpc.client.proof import RunToken, proof
 from dethpc.domain.facts import Run
-from dethpc.domain.records import Token, TokenKind, User
+from dethpc.domain.records import Group, RoleAssignment, Token, TokenKind, User
+from dethpc.domain.roles import NAMES, Role
 from dethpc.domain.states import RunState
 from dethpc.errors import MasterError, NotFound, Refused, RunOver, Unauthorized
 from dethpc.master.http.codes import OneTimeCodes, digest
@@ -52,16 +54,27 @@ _MEMORY_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Principal:
-    """Who sent a request: the owner, or one run."""
+    """Who sent a request: a user, or one run. ``owner``: the name of the user as whom jobs run."""
 
     owner: str
     run_id: str | None = None
     experiment_id: int | None = None
     trial_id: int | None = None
+    user_id: int = 0
+    username: str = ""
+    role: Role = Role.NONE
 
     @property
-    def is_owner(self) -> bool:
-        return self.run_id is None
+    def is_run(self) -> bool:
+        return self.run_id is not None
+
+    def must_be(self, role: Role) -> None:
+        """Raises Forbidden for a user who is less. What a run may do is not a matter of roles."""
+        if not self.is_run and self.role < role:
+            raise Forbidden(
+                f"user {self.username!r} needs the role {NAMES[role]} for this, which an admin of this master can assign: "
+                f"det rbac assign-role {NAMES[role]} --username-to-assign {self.username}"
+            )
 
 
 class Forbidden(MasterError):
@@ -96,7 +109,8 @@ class Auth:
         self.tls: Tls | None = None  # what the server that asks speaks
         self._seen: dict[str, tuple[float, Principal]] = {}
         self._passwords, self.codes = Passwords(), OneTimeCodes()
-        self.pages = PageSessions(self, records, self._token, Principal(owner))
+        self.pages = PageSessions(self, records, self._token)
+        self._as_owner = self.principal_of(self.user)
         self._changing = threading.Lock()  # nobody logs in by a password that is being changed
         self._notice_new_token_file()
 
@@ -104,6 +118,23 @@ class Auth:
     def user(self) -> User:
         """The owner's record."""
         return self._records.find(User, username=self.owner)[0]
+
+    def principal_of(self, user: User) -> Principal:
+        """May read the database. Raises Unauthorized for one who is not active."""
+        if not user.active:
+            raise Unauthorized(f"user {user.username!r} was deactivated", 401)
+        return Principal(self.owner, user_id=user.id, username=user.username, role=self._role(user))
+
+    def _role(self, user: User) -> Role:
+        if user.admin or user.username == self.owner:
+            return Role.ADMIN
+        groups = {group.id for group in self._records.find(Group) if not group.deleted and user.id in group.members}
+        roles = [
+            Role(assignment.role)
+            for assignment in self._records.find(RoleAssignment)
+            if assignment.user_id == user.id or assignment.group_id in groups
+        ]
+        return max(roles, default=Role.NONE)
 
     # --- tokens
 
@@ -118,7 +149,7 @@ class Auth:
             if record.kind is TokenKind.PAGES:
                 break  # it is for pages alone
             if record.good(time.time()):
-                return Principal(self.owner)
+                return self.principal_of(self._records.get(User, record.user_id))
             if record.revoked:
                 raise Unauthorized("this login or access token was ended: log in again, or make another token", 401)
         raise Unauthorized("the token is missing, wrong or expired", 401)
@@ -126,7 +157,7 @@ class Auth:
     def remembered(self, token: str) -> Principal | None:
         """As ``principal``, without the database: None means ask."""
         if hmac.compare_digest(token.encode(), self._token.encode()):
-            return Principal(self.owner)
+            return self._as_owner
         entry = self._seen.get(digest(token)) if token.startswith(RunToken.PREFIX) else None
         return entry[1] if entry is not None and time.monotonic() - entry[0] < _MEMORY_SECONDS else None
 
@@ -160,10 +191,11 @@ class Auth:
             elif session.kind is TokenKind.ACCESS:
                 self._records.change(Token, session.id, to=lambda token: replace(token, revoked=True))
 
-    def end_all(self) -> None:
-        """End every login and access token; what they were stays in lists. The owner's token file stays what it is."""
+    def end_all(self, user_id: int | None = None) -> None:
+        """End every login and access token, or those of one user; what they were stays in lists. The owner's token file stays what
+        it is."""
         for token in self._records.find(Token):
-            if not token.revoked and token.kind is not TokenKind.OWNER:
+            if not token.revoked and token.kind is not TokenKind.OWNER and user_id in (None, token.user_id):
                 self._records.change(Token, token.id, to=lambda token: replace(token, revoked=True))
 
     def _notice_new_token_file(self) -> None:
@@ -183,15 +215,18 @@ class Auth:
             description="token file",
         )
 
-    def make_token(self, kind: TokenKind, lifespan: float | None, description: str = "") -> tuple[str, Token]:
-        """A new token of the owner: what to send, and what is kept of it. ``lifespan`` in seconds; None: for ever."""
+    def make_token(
+        self, kind: TokenKind, lifespan: float | None, description: str = "", user_id: int | None = None
+    ) -> tuple[str, Token]:
+        """A new token of a user, by default of the owner: what to send, and what is kept of it. ``lifespan`` in seconds; None: for
+        ever."""
         token, now = secrets.token_urlsafe(32), time.time()
         for old in self._records.find(Token, kind=kind):
             if old.expires_at is not None and old.expires_at < now - KEPT_SECONDS:
                 self._records.drop(old)
         record = self._records.add(
             Token,
-            user_id=self.user.id,
+            user_id=user_id or self.user.id,
             kind=kind,
             sha256=digest(token),
             created_at=now,
@@ -215,47 +250,59 @@ class Auth:
 
     def login(self, username: str, password: str, *, hashed: bool, peer: str = "", program: str = "") -> str:
         """A new session's token, made by ``program``. See ``identified``."""
-        with self.identified(username, password, hashed=hashed, peer=peer):
-            return self.make_token(TokenKind.SESSION, SESSION_SECONDS, program)[0]
+        with self.identified(username, password, hashed=hashed, peer=peer) as user:
+            return self.make_token(TokenKind.SESSION, SESSION_SECONDS, program, user.id)[0]
 
     @contextlib.contextmanager
-    def identified(self, username: str, password: str, *, hashed: bool, peer: str = "") -> Iterator[None]:
-        """Within, the password is that of the owner and does not change. ``hashed``: the client has put its salt and hash on it
-        already. ``peer``: who asks.
+    def identified(self, username: str, password: str, *, hashed: bool, peer: str = "") -> Iterator[User]:
+        """Within, the password is that of the user, who is active, and does not change. ``hashed``: the client has put its salt and
+        hash on it already. ``peer``: who asks.
 
         Raises: Unauthorized, with one message whatever was wrong; TooManyLogins.
         """
-        given, user = password if hashed else salted(password), self.user
-        user_exists = username.encode() == self.owner.encode() and given.encode() != b""
+        given = password if hashed else salted(password)
+        for text in (username, given):
+            text.encode()  # what UTF-8 cannot spell is refused, not looked for
+        named = next(iter(self._records.find(User, username=username)), None)
+        user_exists = named is not None and named.active and given != ""
+        user = named if named is not None and user_exists else self.user  # a check that takes as long
         # Nobody guesses the token: who has it need not wait for those who guess.
-        if not (user_exists and hmac.compare_digest(given.encode(), salted(self._token).encode())):
+        by_token = user_exists and user.username == self.owner
+        if not (by_token and hmac.compare_digest(given.encode(), salted(self._token).encode())):
             if not self._passwords.check(given, user.password, user_exists=user_exists, peer=peer, name=username):
                 raise Unauthorized("invalid credentials", 401)
             if self._passwords.outdated(user.password):
-                user = self._keep_password(given)
+                user = self._keep_password(given, user.id)
         with self._changing:
-            if self.user.password != user.password:
+            now = self._records.get(User, user.id)
+            if now.password != user.password or not now.active:
                 raise Unauthorized("the password was changed meanwhile: log in again", 401)
-            yield
+            yield now
 
-    def set_password(self, password: str, *, hashed: bool) -> None:
-        """Ends every login and access token: whoever has one may have it by the old password.
+    def set_password(self, password: str, *, hashed: bool, user_id: int | None = None) -> None:
+        """Of a user, by default of the owner. Ends their every login and access token: whoever has one may have it by the old
+        password.
 
         Raises: Refused when it is too short; of one that a client has hashed, nothing but that it is not empty can be seen.
         """
+        if not password:
+            raise Refused(f"the password is empty; it needs at least {LEAST_PASSWORD} characters")
+        self.check_password(password, hashed=hashed)
         given = password if hashed else salted(password)
-        if not given or (not hashed and len(password) < LEAST_PASSWORD):
+        self.end_all(self._keep_password(given, user_id).id)
+
+    def check_password(self, password: str, *, hashed: bool) -> None:
+        """Raises Refused for one that is too short. Without any ("") nobody can log in by one."""
+        if password and not hashed and len(password) < LEAST_PASSWORD:
             raise Refused(
                 f"the password has {len(password)} characters; it needs at least {LEAST_PASSWORD}, which strangers cannot guess"
             )
-        self._keep_password(given)
-        self.end_all()
 
-    def _keep_password(self, given: str) -> User:
+    def _keep_password(self, given: str, user_id: int | None = None) -> User:
         hashed_again, now = self._passwords.hash(given), time.time()
         with self._changing:
             return self._records.change(
-                User, self.user.id, to=lambda user: replace(user, password=hashed_again, modified_at=now)
+                User, user_id or self.user.id, to=lambda user: replace(user, password=hashed_again, modified_at=now)
             )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -15,6 +16,8 @@ from dethpc.master.http.connection import VISIT
 from dethpc.master.http.door import Visit
 from dethpc.master.http.page_sessions import Grant, PageSession
 from dethpc.web.access import split
+
+log = logging.getLogger(__name__)
 
 PAGE_FILES = "/docs/files"
 """Where the files lie that the page ``/docs`` is made of."""
@@ -95,6 +98,7 @@ class AuthMiddleware:
                 await refuse(send, 503, 14, _AWAY)
                 return
             _recognise(state, True)
+        self._note(scope)
         if b"content-type" not in headers:
             # Determined's clients send JSON without saying so. Tokens travel in a header that no foreign web page can set,
             # so nothing is lost by believing them.
@@ -105,6 +109,17 @@ class AuthMiddleware:
         """Whose browser asks for a page; None: nobody's who is logged in."""
         shown = cookie(headers, self._cookie)
         return await asyncio.to_thread(self.auth.pages.find, shown, host_name(headers)) if shown else None
+
+    def _note(self, scope: Scope) -> None:
+        """Write into the master's log what others than the owner ask it to do."""
+        who: Principal | None = scope["state"].get("principal")
+        if (
+            who is not None
+            and not who.is_run
+            and who.username != self.auth.owner
+            and scope["method"] not in ("GET", "HEAD")
+        ):
+            log.info("user %s asks for %s %s", who.username, scope["method"], scope["path"])
 
     async def _principal(self, token: str) -> Principal:
         principal = self.auth.remembered(token)

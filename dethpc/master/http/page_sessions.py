@@ -23,7 +23,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from dethpc.domain.records import Token, TokenKind
+from dethpc.domain.records import Token, TokenKind, User
+from dethpc.domain.roles import Role
 from dethpc.errors import Unauthorized
 from dethpc.master.http.codes import digest
 from dethpc.web.access import Begun, May, is_loopback
@@ -46,7 +47,7 @@ _LOOKS = re.compile(r"POST /api/v1/(preview-hp-search|experiments/\d+/file|exper
 
 _RUNS = re.compile(
     r"(POST /api/v1/(auth/code|tokens|users.*|experiments/continue|generic-tasks|commands|notebooks|shells|tensorboards))"
-    r"|(P(ATCH|UT) /api/v1/users/.*)"
+    r"|((POST|PATCH|PUT|DELETE) /api/v1/(users|groups|roles).*)"
 )
 """What runs code or hands out access."""
 
@@ -61,13 +62,22 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)
 class PageSession:
-    """``cookie`` and ``proof``: digests."""
+    """``proof``: its digest. ``principal``: whose it is, with the roles of the last look."""
 
     row: int
     name: str
     host: str
     proof: str
     proved_at: float | None
+    principal: Principal
+
+    @property
+    def user(self) -> int:
+        return self.principal.user_id
+
+    @property
+    def role(self) -> Role:
+        return self.principal.role
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +98,9 @@ class Grant:
 class PageSessions:
     """Any thread may call it. Methods that look up records may read the database."""
 
-    def __init__(self, auth: Auth, records: Records, key: str, principal: Principal) -> None:
+    def __init__(self, auth: Auth, records: Records, key: str) -> None:
         """``key``: the owner's token."""
-        self._auth, self._records, self._key, self._principal = auth, records, key.encode(), principal
+        self._auth, self._records, self._key = auth, records, key.encode()
         self._lock = threading.Lock()
         self._sessions: dict[str, PageSession] = {}  # by the digest of the cookie
         self.label = secrets.token_hex(16)
@@ -112,13 +122,13 @@ class PageSessions:
 
     def redeem(self, code: str, peer: str, program: str) -> Entry:
         """Raises Unauthorized."""
-        content: Entry | None = self._auth.codes.redeem(code, peer)
-        return content or self._enter(program)
+        content: Entry | int | None = self._auth.codes.redeem(code, peer)
+        return content if isinstance(content, Entry) else self._enter(program, content)
 
     def log_in(self, username: str, password: str, peer: str, program: str) -> Entry:
         """Raises Unauthorized, TooManyLogins."""
-        with self._auth.identified(username, password, hashed=False, peer=peer):
-            return self._enter(program)
+        with self._auth.identified(username, password, hashed=False, peer=peer) as user:
+            return self._enter(program, user.id)
 
     def transfer(self, entry: Entry) -> str:
         return self._auth.codes.make(content=entry)
@@ -131,16 +141,16 @@ class PageSessions:
             self._records.change(Token, row.id, to=lambda token: replace(token, expires_at=until))
         begun = Begun(secrets.token_urlsafe(32), secrets.token_urlsafe(32))
         name = self._name(row.id, row.created_at)
-        session = PageSession(row.id, name, host, digest(begun.proof), entry.proved_at)
+        session = PageSession(row.id, name, host, digest(begun.proof), entry.proved_at, self._principal(row))
         with self._lock:
             while len(self._sessions) >= _MOST:
                 self._sessions.pop(next(iter(self._sessions)))
             self._sessions[digest(begun.cookie)] = session
         return begun
 
-    def _enter(self, program: str) -> Entry:
+    def _enter(self, program: str, user_id: int | None) -> Entry:
         # The record is made while the password cannot change, and lasts once the browser has arrived under the pages' host name.
-        _, record = self._auth.make_token(TokenKind.PAGES, _ARRIVAL, program)
+        _, record = self._auth.make_token(TokenKind.PAGES, _ARRIVAL, program, user_id)
         return Entry(record.id, time.monotonic())
 
     def _good(self, row: int) -> Token:
@@ -148,6 +158,10 @@ class PageSessions:
         if not tokens or tokens[0].kind is not TokenKind.PAGES or not tokens[0].good(time.time()):
             raise Unauthorized("this login was ended: log in again", 401)
         return tokens[0]
+
+    def _principal(self, row: Token) -> Principal:
+        """With the roles that its user has now. Raises Unauthorized for one who was deactivated."""
+        return self._auth.principal_of(self._records.get(User, row.user_id))
 
     # --- what a request may do
 
@@ -157,7 +171,7 @@ class PageSessions:
         if session is None or session.host != host:
             return None
         try:
-            self._good(session.row)
+            session.principal = self._principal(self._good(session.row))
         except Unauthorized:
             return None
         return session
@@ -173,17 +187,18 @@ class PageSessions:
         secret = secret.strip()
         code = parse_qs(urlsplit(secret).query).get("code", [""])[-1] if "://" in secret else secret
         try:
-            if self._auth.codes.redeem(code, peer) is not None:
+            content = self._auth.codes.redeem(code, peer)
+            if isinstance(content, Entry) or (content or self._auth.user.id) != login.user:
                 raise Unauthorized("this code is for coming in alone; det ui prints another one", 401)
         except Unauthorized:
             if "://" in secret:
                 raise
-            with self._auth.identified(self._auth.owner, secret, hashed=False, peer=peer):
+            with self._auth.identified(login.principal.username, secret, hashed=False, peer=peer):
                 pass
         login.proved_at = time.monotonic()
 
     def grant(self, login: PageSession, may: May) -> Grant:
-        return Grant(self._principal, login.row, may)
+        return Grant(login.principal, login.row, may)
 
     def end(self, login: PageSession) -> None:
         with self._lock:

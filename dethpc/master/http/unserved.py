@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _TASKS = "commands, shells, notebooks, TensorBoards and other tasks of their own are not supported yet"
-_ALONE = "a master serves its owner alone: users, groups, roles and what is shared between them are not supported yet"
+_SETTINGS = "settings and activities of the WebUI's users are not kept"
 _BINDINGS = "pools are bound to no workspace: every workspace may use each of them"
 _KUBERNETES = "this cluster runs Slurm, and no Kubernetes"
 _OURS = "jobs of dethpc do not start, meet or end by this request, but by their run directory (docs/run-directory.md)"
@@ -21,8 +21,7 @@ _PARTS: dict[str, str] = {
     r"/api/v1/(k8s-resource-managers|namespace-bindings)": _KUBERNETES,
     r"/api/v1/workspaces/[^/]+/((list-)?namespace-bindings|get-k8s-resource-quotas|set-resource-quota)": _KUBERNETES,
     r"/api/v1/resource-pools/[^/]+/workspace-bindings": _BINDINGS,
-    r"/api/v1/(roles|groups|permissions|users)": _ALONE,
-    r"/users": _ALONE,
+    r"(/api/v1)?/users": _SETTINGS,
     r"/api/v1/config-policies": "configuration policies are not supported yet; site.yaml holds a site's defaults",
     r"/api/v1/experiments/[^/]+/tensorboard-files": "TensorBoard files are not deleted by request yet",
 }

@@ -18,10 +18,12 @@ from dethpc.domain.facts import Experiment, NodeHealth, Row, Run, Trial
 from dethpc.domain.records import (
     ArchivedTrial,
     ClusterMessage,
+    Group,
     LogDays,
     Model,
     ModelVersion,
     Project,
+    RoleAssignment,
     Template,
     Token,
     TokenKind,
@@ -167,6 +169,8 @@ def make(folder: Path) -> None:
         records.put(ClusterMessage(1, "down at noon", master.now(), master.now(), master.now() + 60))
         records.put(LogDays("trial", 1, 30))
         records.put(TrialSource(1, "c-1", 1, 1, "INFERENCE", master.now()))
+        records.put(Group(1, "lab", [ada.id]))
+        records.put(RoleAssignment(0, 1, 2, master.now()))
         trigger = {"type": "EXPERIMENT_STATE_CHANGE", "condition": {"state": "ERROR"}}
         kind, mode = WebhookType.SLACK, WebhookMode.WORKSPACE
         records.put(Webhook(1, "chat", "https://example.org/", kind, mode, [trigger], ada.id, master.now()))

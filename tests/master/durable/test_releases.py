@@ -60,6 +60,8 @@ LATER = {
         records.TrialSource,
         records.Webhook,
         records.WebhookDelivery,
+        records.Group,
+        records.RoleAssignment,
     }
 }
 """Kinds of records that a release had not yet."""

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from dethpc.cli import main
 from dethpc.client.session import Session
 from dethpc.domain.records import Token, TokenKind
+from dethpc.domain.roles import Role
 from dethpc.domain.states import RunState
 from dethpc.errors import NotFound, Refused, RunOver, Unauthorized
 from dethpc.master.durable.records import Records
@@ -55,8 +56,8 @@ def mode(path: Path) -> int:
 def test_the_owners_token_is_made_once_and_for_the_owner_alone(tmp_path: Path, auth: Auth, store: SqlStore) -> None:
     token = (tmp_path / "token").read_text().strip()
     assert len(token) >= 32 and mode(tmp_path / "token") == 0o600
-    assert auth.principal(token).is_owner
-    assert auth_of(tmp_path, store).principal(token).is_owner
+    assert auth.principal(token).role is Role.ADMIN
+    assert auth_of(tmp_path, store).principal(token).role is Role.ADMIN
     assert [path.name for path in tmp_path.iterdir() if "token" in path.name] == ["token"]
     for wrong in ("", "x", token[:-1], token + "x", "run:1.1.1:x", "\u00e9"):
         with pytest.raises(Unauthorized):
@@ -66,13 +67,13 @@ def test_the_owners_token_is_made_once_and_for_the_owner_alone(tmp_path: Path, a
 def test_a_login_is_a_token_of_its_own_and_ends_with_the_logout(tmp_path: Path, auth: Auth, store: SqlStore) -> None:
     token = (tmp_path / "token").read_text().strip()
     session = auth.login("ada", token, hashed=False)
-    assert session != token and auth.principal(session).is_owner
-    assert auth_of(tmp_path, store).principal(session).is_owner  # a restart ends no login
+    assert session != token and auth.principal(session).role is Role.ADMIN
+    assert auth_of(tmp_path, store).principal(session).role is Role.ADMIN  # a restart ends no login
     auth.logout(session)
     with pytest.raises(Unauthorized):
         auth.principal(session)
     auth.logout(token)
-    assert auth.principal(token).is_owner
+    assert auth.principal(token).role is Role.ADMIN
 
 
 @pytest.mark.parametrize("name, password", [("ada", ""), ("ada", "x"), ("determined", ""), ("admin", ""), ("", "")])
@@ -102,7 +103,7 @@ def test_a_runs_token_names_its_run_and_is_kept_as_digest(auth: Auth, store: Sql
     run.token_sha256, run.state = sha256, RunState.RUNNING
     store.commit([experiment(2), trial(3, 2), task_of(trial(3, 2)), run])
     who = auth.principal(token)
-    assert (who.run_id, who.experiment_id, who.trial_id, who.is_owner) == ("2.3.1", 2, 3, False)
+    assert (who.run_id, who.experiment_id, who.trial_id, who.is_run) == ("2.3.1", 2, 3, True)
     assert sha256 == digest(token) and token not in sha256
     with pytest.raises(Unauthorized):
         auth.principal(mint_run_token(run.id)[0])
@@ -177,7 +178,7 @@ def test_logins_tokens_and_the_password_are_good_after_a_rebuild(served: Served,
     with open_store(tmp_path / "again.db") as again:
         recreate(home, again)
         auth = Auth(home.root, served.owner, again, Records(again, home))
-        assert auth.principal(token).is_owner and auth.principal(login).is_owner
+        assert auth.principal(token).role is Role.ADMIN and auth.principal(login).role is Role.ADMIN
         assert auth.login(served.owner, "Correct-horse-1", hashed=False)
 
 
@@ -214,7 +215,7 @@ def test_what_is_no_access_token_is_not_said_to_be_revoked(served: Served) -> No
     for token in others:
         with pytest.raises(NotFound, match=f"access token {token.id}"):
             served.session.patch(f"/api/v1/tokens/{token.id}", {"setRevoked": True})
-    assert auth.principal(login).is_owner and auth.principal(served.token).is_owner
+    assert auth.principal(login).role is Role.ADMIN and auth.principal(served.token).role is Role.ADMIN
 
 
 def test_mistakes_with_tokens_are_told_in_the_words_of_the_command_line(

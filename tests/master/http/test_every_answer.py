@@ -80,6 +80,7 @@ IDS: Mapping[str, object] = {
     "allocation_id": "1.1.1.0",
     "digest": "0" * 64,
     "experiment_id": 1,
+    "group_id": 1,
     "external_id": "nothing",
     "ids": "nothing",
     "job_id": "1",

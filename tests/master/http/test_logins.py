@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from dethpc.cli import main
 from dethpc.client import Session, users
 from dethpc.client.login import login
+from dethpc.domain.roles import Role
 from dethpc.errors import Refused, Unauthorized
 from dethpc.experimental import Determined
 from dethpc.master.durable.records import Records
@@ -276,14 +277,14 @@ def test_a_new_token_file_ends_every_login_and_access_token(tmp_path: Path, auth
 
     session = auth.login("ada", PASSWORD, hashed=False)
     access, _ = auth.make_token(TokenKind.ACCESS, None)
-    assert auth_of(tmp_path, store).principal(session).is_owner, "a restart ends none"
+    assert auth_of(tmp_path, store).principal(session).role is Role.ADMIN, "a restart ends none"
     (tmp_path / "token").unlink()
     for _ in range(2):
         again = auth_of(tmp_path, store)
         for token in (session, access):
             with pytest.raises(Unauthorized, match="was ended"):
                 again.principal(token)
-    assert again.principal(again.login("ada", PASSWORD, hashed=False)).is_owner
+    assert again.principal(again.login("ada", PASSWORD, hashed=False)).role is Role.ADMIN
 
 
 def test_nobody_logs_in_by_a_password_that_was_changed_meanwhile(auth: Auth, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,7 +13,8 @@ import pytest
 from starlette.routing import Mount
 
 from dethpc.domain.facts import Run
-from dethpc.domain.records import TokenKind
+from dethpc.domain.records import RoleAssignment, TokenKind, User
+from dethpc.domain.roles import Role
 from dethpc.domain.states import RunState
 from dethpc.master.durable import contexts
 from dethpc.master.http.app import create_app
@@ -77,7 +79,8 @@ RUNS = {
     "POST /api/v1/runs/start": "any",
     "POST /api/v1/webhooks/custom": "any",
 }
-BODIES = {
+BODIES: dict[str, Any] = {
+    "POST /api/v1/users/{user_id}/password": "Correct-horse-1",
     "POST /api/v1/runs/{run}/attempts/{k}/events": {"lines": []},
     "POST /api/v1/runs/{run_id}/metadata": {"metadata": {}},
     "POST /api/v1/trials/{trial_id}/metrics": {"metrics": {"metrics": {}}},
@@ -87,133 +90,137 @@ BODIES = {
 }
 """Where an empty object is refused before anybody asks who sends it."""
 
-OWNER = """
-    GET /api/v1/agents
-    GET /api/v1/agents/{name}
-    POST /api/v1/agents/{name}/disable
-    POST /api/v1/agents/{name}/enable
-    GET /api/v1/agents/{name}/slots
-    GET /api/v1/agents/{name}/slots/{slot}
-    POST /api/v1/agents/{name}/slots/{slot}/disable
-    POST /api/v1/agents/{name}/slots/{slot}/enable
+# What a user reaches: each role all that those above it do.
+ANY_USER = """
     POST /api/v1/auth/code
     POST /api/v1/auth/logout
     GET /api/v1/auth/sessions
     DELETE /api/v1/auth/sessions/{session_id}
     GET /api/v1/auth/user
-    DELETE /api/v1/checkpoints
+    GET /api/v1/me
+    GET /api/v1/permissions/summary
+    POST /api/v1/roles/search
+    POST /api/v1/roles/search/by-assignability
+    GET /api/v1/tokens
+    POST /api/v1/tokens
+    PATCH /api/v1/tokens/{token_id}
+    GET /api/v1/users/setting
+    PATCH /api/v1/users/{user_id}
+    POST /api/v1/users/{user_id}/password
+"""
+VIEWER = """
+    GET /api/v1/agents
+    GET /api/v1/agents/{name}
+    GET /api/v1/agents/{name}/slots
+    GET /api/v1/agents/{name}/slots/{slot}
     GET /api/v1/checkpoints
+    GET /api/v1/checkpoints/{uuid}/metrics
+    GET /api/v1/experiment/labels
+    GET /api/v1/experiments
+    POST /api/v1/experiments-search
+    GET /api/v1/experiments/labels
+    GET /api/v1/experiments/metrics-stream/metric-names
+    GET /api/v1/experiments/{experiment_id}/code_changes
+    POST /api/v1/experiments/{experiment_id}/file
+    GET /api/v1/experiments/{experiment_id}/file_tree
+    GET /api/v1/experiments/{experiment_id}/goodput
+    GET /api/v1/experiments/{experiment_id}/hyperparameters
+    GET /api/v1/experiments/{experiment_id}/metrics-stream/batches
+    GET /api/v1/experiments/{experiment_id}/metrics-stream/trials-sample
+    GET /api/v1/experiments/{experiment_id}/metrics-stream/trials-snapshot
+    GET /api/v1/experiments/{experiment_id}/model_def
+    GET /api/v1/experiments/{experiment_id}/searcher/events
+    GET /api/v1/experiments/{experiment_id}/searcher_events
+    GET /api/v1/experiments/{experiment_id}/waiting
+    POST /api/v1/groups/search
+    GET /api/v1/groups/{group_id}
+    GET /api/v1/job-queues
+    GET /api/v1/job-queues-v2
+    GET /api/v1/job-queues/stats
+    GET /api/v1/master/cluster_message
+    GET /api/v1/model/labels
+    GET /api/v1/models
+    GET /api/v1/models/{model_name}
+    GET /api/v1/models/{model_name}/versions
+    GET /api/v1/models/{model_name}/versions/{number}
+    GET /api/v1/models/{model_name}/versions/{number}/metrics
+    POST /api/v1/preview-hp-search
+    GET /api/v1/projects/key/{key}
+    GET /api/v1/projects/{project_id}
+    GET /api/v1/projects/{project_id}/columns
+    GET /api/v1/projects/{project_id}/experiments/metric-ranges
+    GET /api/v1/projects/{project_id}/metadata/{key:path}
+    GET /api/v1/resource-pools
+    GET /api/v1/resource-pools/goodput
+    GET /api/v1/resources/allocation/aggregated
+    GET /api/v1/resources/allocation/raw
+    GET /api/v1/roles/search/by-group/{group_id}
+    POST /api/v1/roles/search/by-ids
+    GET /api/v1/roles/search/by-user/{user_id}
+    GET /api/v1/roles/workspace/{workspace_id}
+    POST /api/v1/runs
+    GET /api/v1/scheduler-jobs/{job_id}
+    GET /api/v1/tasks
+    GET /api/v1/tasks/count
+    GET /api/v1/templates
+    GET /api/v1/templates/{name}
+    GET /api/v1/trials/by-external-id/{ids:path}
+    GET /api/v1/trials/time-series
+    GET /api/v1/trials/{trial_id}/goodput
+    GET /api/v1/trials/{trial_id}/profiler/available_series
+    GET /api/v1/trials/{trial_id}/profiler/metrics
+    GET /api/v1/trials/{trial_id}/remaining_log_retention_days
+    GET /api/v1/trials/{trial_id}/timeline
+    GET /api/v1/trials/{trial_id}/waiting
+    GET /api/v1/user/projects/activity
+    GET /api/v1/users
+    GET /api/v1/users/{user_id}
+    GET /api/v1/users/{username}/by-username
+    GET /api/v1/waiting
+    GET /api/v1/workspaces
+    GET /api/v1/workspaces/{workspace_id}
+    GET /api/v1/workspaces/{workspace_id}/available-resource-pools
+    POST /api/v1/workspaces/{workspace_id}/pin
+    GET /api/v1/workspaces/{workspace_id}/projects
+    POST /api/v1/workspaces/{workspace_id}/unpin
+    GET /resources/allocation/aggregated
+    GET /resources/allocation/allocations-csv
+    GET /resources/allocation/raw
+    GET /tasks
+"""
+EDITOR = """
+    DELETE /api/v1/checkpoints
     PATCH /api/v1/checkpoints
     POST /api/v1/checkpoints
     POST /api/v1/checkpoints/rm
     POST /api/v1/checkpoints/{uuid}/metadata
-    GET /api/v1/contexts/{digest}
-    GET /api/v1/doctor
-    POST /api/v1/doctor
-    GET /api/v1/experiment/labels
-    GET /api/v1/experiments
     POST /api/v1/experiments
-    POST /api/v1/experiments-search
-    POST /api/v1/runs
-    POST /api/v1/runs/archive
-    POST /api/v1/runs/delete
-    POST /api/v1/runs/kill
-    POST /api/v1/runs/move
-    POST /api/v1/runs/pause
-    POST /api/v1/runs/resume
-    POST /api/v1/runs/unarchive
     PUT /api/v1/experiments/by-external-id/{external_id:path}
     POST /api/v1/experiments/continue
-    POST /api/v1/experiments/import
-    POST /api/v1/experiments/import-archive
-    POST /api/v1/experiments/import-archive/look
-    GET /api/v1/experiments/labels
-    GET /api/v1/experiments/metrics-stream/metric-names
-    GET /api/v1/experiments/{experiment_id}/metrics-stream/batches
-    GET /api/v1/experiments/{experiment_id}/metrics-stream/trials-sample
-    GET /api/v1/experiments/{experiment_id}/metrics-stream/trials-snapshot
-    DELETE /api/v1/master/cluster_message
-    GET /api/v1/master/cluster_message
-    PUT /api/v1/master/cluster_message
-    PUT /api/v1/experiments/{experiment_id}/retain_logs
-    PUT /api/v1/projects/{project_id}/experiments/retain_logs
-    PUT /api/v1/trials/{trial_id}/retain_logs
-    GET /api/v1/trials/{trial_id}/remaining_log_retention_days
-    POST /api/v1/cleanup_logs
-    GET /api/v1/checkpoints/{uuid}/metrics
-    GET /api/v1/models/{model_name}/versions/{number}/metrics
-    POST /api/v1/trials/profiler/metrics
-    GET /api/v1/trials/{trial_id}/profiler/available_series
-    GET /api/v1/trials/{trial_id}/profiler/metrics
-    GET /api/v1/projects/{project_id}/columns
-    GET /api/v1/projects/{project_id}/experiments/metric-ranges
-    GET /api/v1/projects/{project_id}/metadata/{key:path}
-    GET /api/v1/resources/allocation/aggregated
-    GET /api/v1/resources/allocation/raw
-    GET /resources/allocation/aggregated
-    GET /resources/allocation/allocations-csv
-    GET /resources/allocation/raw
-    POST /api/v1/experiments/render
     DELETE /api/v1/experiments/{experiment_id}
     PATCH /api/v1/experiments/{experiment_id}
     POST /api/v1/experiments/{experiment_id}/activate
     POST /api/v1/experiments/{experiment_id}/archive
     POST /api/v1/experiments/{experiment_id}/cancel
-    GET /api/v1/experiments/{experiment_id}/code_changes
-    GET /api/v1/experiments/{experiment_id}/export
-    POST /api/v1/experiments/{experiment_id}/file
-    GET /api/v1/experiments/{experiment_id}/file_tree
-    GET /api/v1/experiments/{experiment_id}/goodput
-    GET /api/v1/experiments/{experiment_id}/hyperparameters
     POST /api/v1/experiments/{experiment_id}/kill
     DELETE /api/v1/experiments/{experiment_id}/labels/{label:path}
     PUT /api/v1/experiments/{experiment_id}/labels/{label:path}
-    GET /api/v1/experiments/{experiment_id}/model_def
     POST /api/v1/experiments/{experiment_id}/move
     POST /api/v1/experiments/{experiment_id}/pause
-    GET /api/v1/experiments/{experiment_id}/searcher/events
+    PUT /api/v1/experiments/{experiment_id}/retain_logs
     POST /api/v1/experiments/{experiment_id}/searcher/operations
-    GET /api/v1/experiments/{experiment_id}/searcher_events
     POST /api/v1/experiments/{experiment_id}/searcher_operations
     POST /api/v1/experiments/{experiment_id}/unarchive
-    GET /api/v1/experiments/{experiment_id}/waiting
-    GET /api/v1/garbage
-    POST /api/v1/garbage
-    POST /api/v1/garbage/unknown
-    GET /api/v1/images
-    POST /api/v1/images
-    POST /api/v1/images/cancel
-    POST /api/v1/images/prune
-    GET /api/v1/images/pulls/{task_id}
-    GET /api/v1/images/unneeded
-    GET /api/v1/job-queues
-    POST /api/v1/job-queues
-    GET /api/v1/job-queues-v2
-    GET /api/v1/job-queues/stats
-    GET /api/v1/master/config
-    PATCH /api/v1/master/config
-    GET /api/v1/master/logs
-    GET /api/v1/master/take-over
-    POST /api/v1/master/take-over
-    GET /api/v1/me
-    GET /api/v1/model/labels
-    GET /api/v1/models
     POST /api/v1/models
     DELETE /api/v1/models/{model_name}
-    GET /api/v1/models/{model_name}
     PATCH /api/v1/models/{model_name}
     POST /api/v1/models/{model_name}/archive
     POST /api/v1/models/{model_name}/move
     POST /api/v1/models/{model_name}/unarchive
-    GET /api/v1/models/{model_name}/versions
     POST /api/v1/models/{model_name}/versions
     DELETE /api/v1/models/{model_name}/versions/{number}
-    GET /api/v1/models/{model_name}/versions/{number}
     PATCH /api/v1/models/{model_name}/versions/{number}
-    POST /api/v1/preview-hp-search
-    GET /api/v1/projects/key/{key}
     DELETE /api/v1/projects/{project_id}
-    GET /api/v1/projects/{project_id}
     PATCH /api/v1/projects/{project_id}
     POST /api/v1/projects/{project_id}/archive
     POST /api/v1/projects/{project_id}/experiments/activate
@@ -223,67 +230,87 @@ OWNER = """
     POST /api/v1/projects/{project_id}/experiments/kill
     POST /api/v1/projects/{project_id}/experiments/move
     POST /api/v1/projects/{project_id}/experiments/pause
+    PUT /api/v1/projects/{project_id}/experiments/retain_logs
     POST /api/v1/projects/{project_id}/experiments/unarchive
     POST /api/v1/projects/{project_id}/move
     POST /api/v1/projects/{project_id}/notes
     PUT /api/v1/projects/{project_id}/notes
     POST /api/v1/projects/{project_id}/unarchive
-    GET /api/v1/resource-pools
-    GET /api/v1/resource-pools/goodput
-    GET /api/v1/scheduler-jobs/{job_id}
-    GET /api/v1/tasks
-    GET /api/v1/tasks/count
-    GET /api/v1/templates
+    POST /api/v1/runs/archive
+    POST /api/v1/runs/delete
+    POST /api/v1/runs/kill
+    POST /api/v1/runs/move
+    POST /api/v1/runs/pause
+    POST /api/v1/runs/resume
+    POST /api/v1/runs/unarchive
+    PATCH /api/v1/template/rename
     DELETE /api/v1/templates/{name}
-    GET /api/v1/templates/{name}
     PATCH /api/v1/templates/{name}
     POST /api/v1/templates/{name}
     PUT /api/v1/templates/{name}
-    PATCH /api/v1/template/rename
-    GET /api/v1/tokens
-    POST /api/v1/tokens
-    PATCH /api/v1/tokens/{token_id}
     POST /api/v1/trials
     PUT /api/v1/trials
-    GET /api/v1/trials/by-external-id/{ids:path}
-    GET /api/v1/trials/time-series
     PATCH /api/v1/trials/{trial_id}
-    GET /api/v1/trials/{trial_id}/goodput
     POST /api/v1/trials/{trial_id}/kill
+    PUT /api/v1/trials/{trial_id}/retain_logs
     POST /api/v1/trials/{trial_id}/start
-    GET /api/v1/trials/{trial_id}/timeline
-    GET /api/v1/trials/{trial_id}/waiting
-    GET /api/v1/user/projects/activity
-    GET /api/v1/users
+    POST /api/v1/workspaces/{workspace_id}/projects
+    POST /task-logs
+"""
+ADMIN = """
+    POST /api/v1/agents/{name}/disable
+    POST /api/v1/agents/{name}/enable
+    POST /api/v1/agents/{name}/slots/{slot}/disable
+    POST /api/v1/agents/{name}/slots/{slot}/enable
+    POST /api/v1/cleanup_logs
+    GET /api/v1/contexts/{digest}
+    GET /api/v1/doctor
+    POST /api/v1/doctor
+    POST /api/v1/experiments/import
+    POST /api/v1/experiments/import-archive
+    POST /api/v1/experiments/import-archive/look
+    POST /api/v1/experiments/render
+    GET /api/v1/experiments/{experiment_id}/export
+    GET /api/v1/garbage
+    POST /api/v1/garbage
+    POST /api/v1/garbage/unknown
+    POST /api/v1/groups
+    DELETE /api/v1/groups/{group_id}
+    PUT /api/v1/groups/{group_id}
+    GET /api/v1/images
+    POST /api/v1/images
+    POST /api/v1/images/cancel
+    POST /api/v1/images/prune
+    GET /api/v1/images/pulls/{task_id}
+    GET /api/v1/images/unneeded
+    POST /api/v1/job-queues
+    DELETE /api/v1/master/cluster_message
+    PUT /api/v1/master/cluster_message
+    GET /api/v1/master/config
+    PATCH /api/v1/master/config
+    GET /api/v1/master/logs
+    GET /api/v1/master/take-over
+    POST /api/v1/master/take-over
+    POST /api/v1/roles/add-assignments
+    POST /api/v1/roles/remove-assignments
+    POST /api/v1/trials/profiler/metrics
+    PATCH /api/v1/users
     POST /api/v1/users
-    GET /api/v1/users/setting
-    GET /api/v1/users/{user_id}
-    PATCH /api/v1/users/{user_id}
-    POST /api/v1/users/{user_id}/password
-    GET /api/v1/users/{username}/by-username
-    GET /api/v1/waiting
+    PATCH /api/v1/users/assignments
     GET /api/v1/webhooks
     POST /api/v1/webhooks
     DELETE /api/v1/webhooks/{webhook_id}
     PATCH /api/v1/webhooks/{webhook_id}
     GET /api/v1/webhooks/{webhook_id}/deliveries
     POST /api/v1/webhooks/{webhook_id}/test
-    GET /api/v1/workspaces
     POST /api/v1/workspaces
     DELETE /api/v1/workspaces/{workspace_id}
-    GET /api/v1/workspaces/{workspace_id}
     PATCH /api/v1/workspaces/{workspace_id}
     POST /api/v1/workspaces/{workspace_id}/archive
-    GET /api/v1/workspaces/{workspace_id}/available-resource-pools
-    POST /api/v1/workspaces/{workspace_id}/pin
-    GET /api/v1/workspaces/{workspace_id}/projects
-    POST /api/v1/workspaces/{workspace_id}/projects
     POST /api/v1/workspaces/{workspace_id}/unarchive
-    POST /api/v1/workspaces/{workspace_id}/unpin
     GET /experiments/{experiment_id}/preview_gc
-    POST /task-logs
-    GET /tasks
 """
+OWNER = ANY_USER + VIEWER + EDITOR + ADMIN
 
 TARGETS = {
     "own": {"experiment_id": 1, "trial_id": 1},
@@ -295,7 +322,7 @@ REACHES = {"run": {"own"}, "trial": {"own"}, "experiment": {"own", "sibling"}, "
 
 
 def rows(text: str) -> list[str]:
-    return [line.strip() for line in text.strip().splitlines()]
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def filled(row: str, target: str) -> str:
@@ -414,6 +441,39 @@ def test_a_run_reaches_its_own_and_nothing_of_the_owners(ask: Ask, run_token: st
                 assert status not in (401, 403) and status < 500, f"{row} of the {target}: {status}"
             else:
                 assert status == 403, f"{row} of the {target}: {status}"
+
+
+@pytest.mark.parametrize("role", list(Role), ids=lambda role: role.name)
+def test_a_user_is_let_in_where_their_role_reaches_and_nowhere_else(served: Served, ask: Ask, role: Role) -> None:
+    token = user_token(served, role)
+    allowed = [ANY_USER, VIEWER, EDITOR, ADMIN][: role + 1]
+    for block in (ANY_USER, VIEWER, EDITOR, ADMIN):
+        for row in rows(block):
+            if row in ENDS_THE_LOGIN:
+                continue
+            status = ask(row, filled_with_missing(row), token)
+            if block in allowed and (row not in ABOUT_ONESELF or role is Role.ADMIN):  # they ask about another user
+                assert status not in (401, 403) and (status < 500 or status == 501), f"{row}: {status}"
+            else:
+                assert status == 403, f"{row}: {status}"
+    for row in RUNS:
+        needed = Role.VIEWER if row.startswith("GET ") else Role.EDITOR
+        if row.startswith("GET /docs/"):
+            continue
+        assert (ask(row, filled_with_missing(row), token) == 403) == (role < needed), row
+
+
+ENDS_THE_LOGIN = ("POST /api/v1/auth/logout",)
+ABOUT_ONESELF = ("PATCH /api/v1/users/{user_id}", "POST /api/v1/users/{user_id}/password")
+
+
+def user_token(served: Served, role: Role) -> str:
+    """Of a new user with this role alone."""
+    services, now = served.daemon.services, time.time()
+    user = services.records.add(User, username=role.name, created_at=now, modified_at=now, admin=False)
+    if role:
+        services.records.put(RoleAssignment(user.id, 0, role, now))
+    return services.auth.make_token(TokenKind.SESSION, 3600, user_id=user.id)[0]
 
 
 @pytest.mark.parametrize("kind", [None, TokenKind.SESSION, TokenKind.ACCESS], ids=str)

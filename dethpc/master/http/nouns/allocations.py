@@ -13,7 +13,7 @@ from fastapi import Query, Response
 from sqlalchemy import Connection
 
 from dethpc.errors import Refused
-from dethpc.master.http.access import Owner, Reading, TheStore
+from dethpc.master.http.access import Reading, TheStore, Viewer
 from dethpc.master.http.models import Told, Wire, encodable, seconds, time, time_or_none
 from dethpc.master.http.router import new_router
 from dethpc.state.queries import allocations as stored
@@ -77,18 +77,18 @@ End = Annotated[str, Query(alias="endDate", description="The last day, or month.
 
 
 @router.get("/api/v1/resources/allocation/raw")
-def raw(connection: Reading, who: Owner, after: After, before: Before) -> RawEntries:
+def raw(connection: Reading, who: Viewer, after: After, before: Before) -> RawEntries:
     return RawEntries(resource_entries=list(_raw(connection, *_times(after, before))))
 
 
 @router.get("/api/v1/resources/allocation/aggregated")
-def aggregated(connection: Reading, who: Owner, start: Start, end: End, period: str = _DAILY) -> AggregatedEntries:
+def aggregated(connection: Reading, who: Viewer, start: Start, end: End, period: str = _DAILY) -> AggregatedEntries:
     """Days or months in which slots were held, in UTC."""
     return AggregatedEntries(resource_entries=_aggregated(connection, start, end, period))
 
 
 @router.get("/resources/allocation/raw", name="raw_csv")
-def raw_csv(store: TheStore, who: Owner, after: After, before: Before) -> Response:
+def raw_csv(store: TheStore, who: Viewer, after: After, before: Before) -> Response:
     with store.read() as connection:
         entries = list(_raw(connection, *_times(after, before)))
     header = ("experiment_id", "kind", "username", "labels", "slots", "start_time", "end_time", "seconds")
@@ -111,7 +111,7 @@ def raw_csv(store: TheStore, who: Owner, after: After, before: Before) -> Respon
 
 
 @router.get("/resources/allocation/allocations-csv")
-def allocations_csv(store: TheStore, who: Owner, after: After, before: Before) -> Response:
+def allocations_csv(store: TheStore, who: Viewer, after: After, before: Before) -> Response:
     first, last = _times(after, before)
     header = "allocation_id,task_type,username,workspace_name,experiment_id,slots,start_time,end_time,imagepulling_time,slot_hours,"
     with store.read() as connection:
@@ -135,7 +135,7 @@ def allocations_csv(store: TheStore, who: Owner, after: After, before: Before) -
 
 
 @router.get("/resources/allocation/aggregated", name="aggregated_csv")
-def aggregated_csv(store: TheStore, who: Owner, start: Start, end: End, period: str = _DAILY) -> Response:
+def aggregated_csv(store: TheStore, who: Viewer, start: Start, end: End, period: str = _DAILY) -> Response:
     with store.read() as connection:
         entries = _aggregated(connection, start, end, period)
     return _csv(("aggregation_type", "aggregation_key", "date", "seconds"), _sums(entries))

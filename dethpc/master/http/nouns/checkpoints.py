@@ -22,15 +22,16 @@ from dethpc.master.experiments import checkpoint_archives
 from dethpc.master.experiments.claims import Claims
 from dethpc.master.http.access import (
     AnyPrincipal,
+    Editor,
     Limit,
     Offset,
     OrderBy,
-    Owner,
     Reading,
     TheCheckpoints,
     TheInstallation,
     TheStore,
     TheUnmanaged,
+    Viewer,
     may_see_experiment,
     order,
     whole,
@@ -242,7 +243,7 @@ archives = new_router(prefix="/checkpoints", tags=["checkpoints"])
 
 
 @router.get("")
-def list_checkpoints(query: CheckpointList, connection: Reading, who: Owner) -> Checkpoints:
+def list_checkpoints(query: CheckpointList, connection: Reading, who: Viewer) -> Checkpoints:
     """Ours: those of every experiment."""
     return query.of(connection, None)
 
@@ -272,7 +273,7 @@ def archive(
         fact = queries.checkpoint(connection, uuid)
         may_see_experiment(who, fact.experiment_id)
         config = queries.checkpoint_origins(connection, [fact])[uuid].config
-        experiment = None if who.is_owner else queries.experiment(connection, fact.experiment_id)
+        experiment = queries.experiment(connection, fact.experiment_id) if who.is_run else None
     claims = Claims(installation.home, installation.cluster_id)
     claim = None if experiment is None else claims.of(experiment, fact)
     kind = checkpoint_archives.kind_of(accept)
@@ -287,7 +288,7 @@ def archive(
 
 @router.post("")
 def report_checkpoint(
-    request: ReportedCheckpoint, connection: Reading, unmanaged: TheUnmanaged, who: Owner
+    request: ReportedCheckpoint, connection: Reading, unmanaged: TheUnmanaged, who: Editor
 ) -> dict[str, Any]:
     """A script outside the cluster stored a checkpoint."""
     _, _, trial = request.task_id.rpartition(".")
@@ -316,7 +317,7 @@ def _is_nobody_elses(connection: Connection, uuid: str, trial_id: int) -> None:
 
 
 @router.patch("")
-def patch_checkpoints(request: PatchRequest, checkpoints: TheCheckpoints, who: Owner) -> dict[str, Any]:
+def patch_checkpoints(request: PatchRequest, checkpoints: TheCheckpoints, who: Editor) -> dict[str, Any]:
     """Take in which files are left of checkpoints."""
     resources = {
         one.uuid: {path: whole(size, "a file's size") for path, size in (one.resources.resources or {}).items()}
@@ -329,14 +330,14 @@ def patch_checkpoints(request: PatchRequest, checkpoints: TheCheckpoints, who: O
 
 
 @router.delete("")
-def delete_checkpoints(request: DeleteRequest, checkpoints: TheCheckpoints, who: Owner) -> dict[str, Any]:
+def delete_checkpoints(request: DeleteRequest, checkpoints: TheCheckpoints, who: Editor) -> dict[str, Any]:
     """Delete checkpoints with their files, unless a trial that has not ended would start from one of them."""
     checkpoints.delete(request.checkpoint_uuids)
     return {}
 
 
 @router.post("/rm")
-def remove_files(request: RemoveRequest, checkpoints: TheCheckpoints, who: Owner) -> dict[str, Any]:
+def remove_files(request: RemoveRequest, checkpoints: TheCheckpoints, who: Editor) -> dict[str, Any]:
     """Delete files of checkpoints; without globs only look which there are."""
     checkpoints.remove(request.checkpoint_uuids, request.checkpoint_globs)
     return {}
@@ -344,7 +345,7 @@ def remove_files(request: RemoveRequest, checkpoints: TheCheckpoints, who: Owner
 
 @router.post("/{uuid}/metadata")
 def set_metadata(
-    uuid: str, request: MetadataRequest, store: TheStore, checkpoints: TheCheckpoints, who: Owner
+    uuid: str, request: MetadataRequest, store: TheStore, checkpoints: TheCheckpoints, who: Editor
 ) -> CheckpointAnswer:
     """Replace the metadata; those in the checkpoint's own file stay as they were stored."""
     checkpoints.set_metadata(uuid, request.checkpoint.metadata or {})

@@ -27,6 +27,7 @@ from dethpc.master.http.access import (
     TheControl,
     TheInstallation,
     TheStore,
+    Viewer,
 )
 from dethpc.master.http.models import Pagination, Wire, paged, time_or_none
 from dethpc.master.http.nouns.jobs import QueueStats, kind, pool_stats
@@ -269,7 +270,7 @@ def resource_pools(
     installation: TheInstallation,
     cluster: TheCluster,
     connection: Reading,
-    who: Owner,
+    who: Viewer,
     unbound: bool = False,
     limit: Limit = 0,
     offset: Offset = 0,
@@ -326,7 +327,7 @@ def agents(
     installation: TheInstallation,
     cluster: TheCluster,
     connection: Reading,
-    who: Owner,
+    who: Viewer,
     sort_by: SortBy = "",
     order_by: OrderBy = "",
     without_slots: Annotated[bool, Query(alias="excludeSlots")] = False,
@@ -356,7 +357,7 @@ def _agent(installation: Installation, cluster: ClusterView, connection: Connect
 
 @router.get("/agents/{name}")
 def agent(
-    name: str, installation: TheInstallation, cluster: TheCluster, connection: Reading, who: Owner
+    name: str, installation: TheInstallation, cluster: TheCluster, connection: Reading, who: Viewer
 ) -> AgentAnswer:
     return AgentAnswer(agent=_agent(installation, cluster, connection, name))
 
@@ -422,13 +423,13 @@ def change_slot(name: str, slot: str, who: Owner) -> SlotAnswer:
 
 
 @router.get("/agents/{name}/slots")
-def slots(name: str, installation: TheInstallation, cluster: TheCluster, connection: Reading, who: Owner) -> Slots:
+def slots(name: str, installation: TheInstallation, cluster: TheCluster, connection: Reading, who: Viewer) -> Slots:
     return Slots(slots=list(_agent(installation, cluster, connection, name).slots.values()))
 
 
 @router.get("/agents/{name}/slots/{slot}")
 def slot(
-    name: str, slot: str, installation: TheInstallation, cluster: TheCluster, connection: Reading, who: Owner
+    name: str, slot: str, installation: TheInstallation, cluster: TheCluster, connection: Reading, who: Viewer
 ) -> SlotAnswer:
     node_slot = _agent(installation, cluster, connection, name).slots.get(slot.zfill(3))
     if node_slot is None:

@@ -9,7 +9,7 @@ from typing import Any
 from dethpc.domain import records as stored
 from dethpc.errors import Refused
 from dethpc.master.durable.records import Records
-from dethpc.master.http.access import Owner, TheRecords
+from dethpc.master.http.access import Owner, TheRecords, Viewer
 from dethpc.master.http.models import Given, Told, Wire, seconds, time, time_or_none
 from dethpc.master.http.router import new_router
 
@@ -52,7 +52,7 @@ _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(w|d|h|ms|m|s|us|µs|ns)", re.ASCII)
 
 
 @router.get("")
-def get(records: TheRecords, who: Owner) -> MessageAnswer:
+def get(records: TheRecords, who: Viewer) -> MessageAnswer:
     """The one that counts now or will; none where its time is over."""
     for record in records.find(stored.ClusterMessage, id=_ONLY):
         if record.ends_at is None or record.ends_at > clock.time():

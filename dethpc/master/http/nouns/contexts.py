@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from dethpc.master.durable import contexts
 from dethpc.master.experiments.code_changes import changes
-from dethpc.master.http.access import Owner, Reading, TheCreator, TheInstallation
+from dethpc.master.http.access import Owner, Reading, TheCreator, TheInstallation, Viewer
 from dethpc.master.http.models import Wire, time
 from dethpc.master.http.router import new_router
 from dethpc.state import queries
@@ -85,13 +85,13 @@ def known_context(digest: str, installation: TheInstallation, who: Owner) -> dic
 
 
 @router.get("/experiments/{experiment_id}/model_def")
-def model_definition(experiment_id: int, creator: TheCreator, connection: Reading, who: Owner) -> ModelDefinition:
+def model_definition(experiment_id: int, creator: TheCreator, connection: Reading, who: Viewer) -> ModelDefinition:
     queries.experiment(connection, experiment_id)
     return ModelDefinition(b64_tgz=base64.b64encode(creator.context(experiment_id)).decode())
 
 
 @router.get("/experiments/{experiment_id}/file_tree")
-def file_tree(experiment_id: int, creator: TheCreator, connection: Reading, who: Owner) -> FileTree:
+def file_tree(experiment_id: int, creator: TheCreator, connection: Reading, who: Viewer) -> FileTree:
     queries.experiment(connection, experiment_id)
     top: list[FileNode] = []
     folders: dict[str, list[FileNode]] = {"": top, ".": top}
@@ -111,7 +111,7 @@ def file_tree(experiment_id: int, creator: TheCreator, connection: Reading, who:
 
 
 @router.post("/experiments/{experiment_id}/file")
-def file(experiment_id: int, request: FileRequest, creator: TheCreator, connection: Reading, who: Owner) -> FileAnswer:
+def file(experiment_id: int, request: FileRequest, creator: TheCreator, connection: Reading, who: Viewer) -> FileAnswer:
     queries.experiment(connection, experiment_id)
     most = -1 if request.length is None else max(request.length, 0)
     content = contexts.content(creator.context(experiment_id), request.path, most)
@@ -119,7 +119,9 @@ def file(experiment_id: int, request: FileRequest, creator: TheCreator, connecti
 
 
 @router.get("/experiments/{experiment_id}/code_changes")
-def code_changes(experiment_id: int, against: int, creator: TheCreator, connection: Reading, who: Owner) -> CodeChanges:
+def code_changes(
+    experiment_id: int, against: int, creator: TheCreator, connection: Reading, who: Viewer
+) -> CodeChanges:
     """Ours: what is different in the files of this experiment from those of the experiment ``against``."""
     for id in (experiment_id, against):
         queries.experiment(connection, id)

@@ -17,7 +17,7 @@ from dethpc.engine.changes import ExperimentChanges
 from dethpc.errors import DethpcError, LeaseHeld, MasterError, StoreError
 from dethpc.master.experiments import filing
 from dethpc.master.experiments.control import Control
-from dethpc.master.http.access import Owner, TheCluster, TheControl, TheCreator, TheRecords, TheStore
+from dethpc.master.http.access import Editor, TheCluster, TheControl, TheCreator, TheRecords, TheStore
 from dethpc.master.http.models import Wire, names_of_states
 from dethpc.master.http.nouns.experiments import Experiment, launch_warnings, one
 from dethpc.master.http.router import new_router
@@ -76,7 +76,9 @@ class ChosenExperiments:
     """Those that a request about many means: the ids that it gives, in its order, once each; with filters those that these find,
     whatever ids it gives. Project -1 or 0: of all projects. Raises NotFound for a project that is not there."""
 
-    def __init__(self, project_id: int, request: ManyRequest, store: TheStore, records: TheRecords, who: Owner) -> None:
+    def __init__(
+        self, project_id: int, request: ManyRequest, store: TheStore, records: TheRecords, who: Editor
+    ) -> None:
         if project_id > 0:
             filing.project(records, project_id)
         self.destination_project_id = request.destination_project_id or 0
@@ -107,7 +109,7 @@ router = new_router(prefix="/api/v1", tags=["experiments"])
 
 @router.post("/experiments/continue")
 def continue_experiment(
-    request: ContinueRequest, store: TheStore, creator: TheCreator, cluster: TheCluster, who: Owner
+    request: ContinueRequest, store: TheStore, creator: TheCreator, cluster: TheCluster, who: Editor
 ) -> Continued:
     """Go on with one that has ended, in the same trials from their latest checkpoints."""
     fact, notes = creator.go_on(who.owner, request.id, request.override_config or "")
@@ -120,46 +122,46 @@ def continue_experiment(
 
 
 @router.post("/experiments/{experiment_id}/activate")
-def activate(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
+def activate(experiment_id: int, control: TheControl, who: Editor) -> dict[str, Any]:
     _activate(control, experiment_id)
     return {}
 
 
 @router.post("/experiments/{experiment_id}/pause")
-def pause(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
+def pause(experiment_id: int, control: TheControl, who: Editor) -> dict[str, Any]:
     """Its trials checkpoint and give their slots back."""
     _pause(control, experiment_id)
     return {}
 
 
 @router.post("/experiments/{experiment_id}/cancel")
-def cancel(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
+def cancel(experiment_id: int, control: TheControl, who: Editor) -> dict[str, Any]:
     """End it; its trials checkpoint first."""
     _cancel(control, experiment_id)
     return {}
 
 
 @router.post("/experiments/{experiment_id}/kill")
-def kill(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
+def kill(experiment_id: int, control: TheControl, who: Editor) -> dict[str, Any]:
     """End it now. Ours: ``changed``, whether there was anything to end."""
     return {"changed": _kill(control, experiment_id)}
 
 
 @router.post("/experiments/{experiment_id}/archive")
-def archive(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
+def archive(experiment_id: int, control: TheControl, who: Editor) -> dict[str, Any]:
     _archive(control, experiment_id)
     return {}
 
 
 @router.post("/experiments/{experiment_id}/unarchive")
-def unarchive(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
+def unarchive(experiment_id: int, control: TheControl, who: Editor) -> dict[str, Any]:
     _unarchive(control, experiment_id)
     return {}
 
 
 @router.post("/experiments/{experiment_id}/move")
 def move(
-    experiment_id: int, request: ExperimentMove, control: TheControl, records: TheRecords, who: Owner
+    experiment_id: int, request: ExperimentMove, control: TheControl, records: TheRecords, who: Editor
 ) -> dict[str, Any]:
     """To another project."""
     _move(control, experiment_id, filing.open_project(records, request.destination_project_id))
@@ -167,7 +169,7 @@ def move(
 
 
 @router.delete("/experiments/{experiment_id}")
-def delete(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
+def delete(experiment_id: int, control: TheControl, who: Editor) -> dict[str, Any]:
     control.delete(experiment_id)
     return {}
 

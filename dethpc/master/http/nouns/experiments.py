@@ -25,11 +25,11 @@ from dethpc.master.experiments.control import Control
 from dethpc.master.experiments.create import NewExperiment
 from dethpc.master.http.access import (
     AnyPrincipal,
+    Editor,
     Limit,
     MayCreate,
     Offset,
     OrderBy,
-    Owner,
     Reading,
     SortBy,
     TheCluster,
@@ -40,6 +40,7 @@ from dethpc.master.http.access import (
     TheRecords,
     TheStore,
     TheWebhooks,
+    Viewer,
     may_see_experiment,
     order,
 )
@@ -262,7 +263,7 @@ def one(connection: Connection, experiment_id: int) -> Experiment:
 @router.get("/experiments")
 def list_experiments(
     connection: Reading,
-    who: Owner,
+    who: Viewer,
     limit: Limit = 100,
     offset: Offset = 0,
     sort_by: SortBy = "",
@@ -311,7 +312,7 @@ def list_experiments(
 @router.get("/experiment/labels", name="labels_in_use")
 @router.get("/experiments/labels")
 def all_labels(
-    connection: Reading, who: Owner, project_id: Annotated[int | None, Query(alias="projectId")] = None
+    connection: Reading, who: Viewer, project_id: Annotated[int | None, Query(alias="projectId")] = None
 ) -> Labels:
     """Labels in use, the most popular first."""
     return Labels(labels=queries.labels(connection, project_id))
@@ -349,7 +350,7 @@ def create_experiment(
     installation: TheInstallation,
     records: TheRecords,
     webhooks: TheWebhooks,
-    who: Owner,
+    who: Editor,
     may_create: MayCreate,
 ) -> Created:
     """Create an experiment, or with ``validateOnly`` only say what its config would be. A fork that brings no files has those
@@ -426,7 +427,7 @@ def patch(
     store: TheStore,
     control: TheControl,
     policies: ThePolicies,
-    who: Owner,
+    who: Editor,
 ) -> ExperimentAnswer:
     """Set the fields that the request holds."""
     if request.checkpoint_storage is not None:
@@ -452,12 +453,12 @@ def patch(
 
 
 @router.put("/experiments/{experiment_id}/labels/{label:path}")
-def add_label(experiment_id: int, label: str, store: TheStore, control: TheControl, who: Owner) -> Labels:
+def add_label(experiment_id: int, label: str, store: TheStore, control: TheControl, who: Editor) -> Labels:
     return _set_labels(store, control, experiment_id, lambda labels: labels if label in labels else [*labels, label])
 
 
 @router.delete("/experiments/{experiment_id}/labels/{label:path}")
-def remove_label(experiment_id: int, label: str, store: TheStore, control: TheControl, who: Owner) -> Labels:
+def remove_label(experiment_id: int, label: str, store: TheStore, control: TheControl, who: Editor) -> Labels:
     return _set_labels(store, control, experiment_id, lambda labels: [other for other in labels if other != label])
 
 

@@ -11,7 +11,7 @@ from fastapi import Query
 from dethpc.domain.facts import Attempt, Run
 from dethpc.domain.goodput import Goodput
 from dethpc.insight.timeline import Spent, of_attempts
-from dethpc.master.http.access import Limit, Offset, Owner, Reading
+from dethpc.master.http.access import Limit, Offset, Reading, Viewer
 from dethpc.master.http.models import Pagination, Wire, page, time
 from dethpc.master.http.router import new_router
 from dethpc.state import queries
@@ -107,7 +107,7 @@ MOST_TRIALS = 1000
 def of_experiment(
     experiment_id: int,
     connection: Reading,
-    who: Owner,
+    who: Viewer,
     trials: Annotated[bool, Query(description="Include each trial's.")] = True,
     limit: Limit = MOST_TRIALS,
     offset: Offset = 0,
@@ -129,7 +129,7 @@ def of_experiment(
 
 
 @router.get("/trials/{trial_id}/goodput")
-def of_trial(trial_id: int, connection: Reading, who: Owner) -> TrialGoodput:
+def of_trial(trial_id: int, connection: Reading, who: Viewer) -> TrialGoodput:
     queries.trial(connection, trial_id)
     return TrialGoodput(trial_id=trial_id, total=Slots.of(queries.goodput_of_trial(connection, trial_id, clock.time())))
 
@@ -138,7 +138,7 @@ MOST_ATTEMPTS = 200
 
 
 @router.get("/trials/{trial_id}/timeline")
-def timeline(trial_id: int, connection: Reading, who: Owner) -> Timeline:
+def timeline(trial_id: int, connection: Reading, who: Viewer) -> Timeline:
     """Ours: when the trial waited, started, trained, trained what was lost, and ended."""
     queries.trial(connection, trial_id)
     now, entries = clock.time(), list[TimelineAttempt]()
@@ -154,7 +154,7 @@ def timeline(trial_id: int, connection: Reading, who: Owner) -> Timeline:
 @router.get("/resource-pools/goodput")
 def of_pools(
     connection: Reading,
-    who: Owner,
+    who: Viewer,
     days: Annotated[float, Query(gt=0, description="Count runs of the last N days.")] = 30,
 ) -> PoolsGoodput:
     now = clock.time()

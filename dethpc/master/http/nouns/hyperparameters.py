@@ -9,7 +9,7 @@ from fastapi import Query
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.insight.hyperparameters import HeatMap, heat_map, importance, logarithmic
-from dethpc.master.http.access import Owner, Reading
+from dethpc.master.http.access import Reading, Viewer
 from dethpc.master.http.models import Float, Wire
 from dethpc.master.http.router import new_router
 from dethpc.state import queries
@@ -72,7 +72,7 @@ MOST = 1000
 def hyperparameters(
     experiment_id: int,
     connection: Reading,
-    who: Owner,
+    who: Viewer,
     x: str = "",
     y: str = "",
     log: Annotated[tuple[str, ...], Query()] = (),

@@ -28,6 +28,7 @@ from dethpc.master.http.access import (
     TheInstallation,
     TheStore,
     TheWaits,
+    Viewer,
 )
 from dethpc.master.http.models import JOB_STATES, Float, Pagination, Wire, names_of_states, paged, time, time_or_none
 from dethpc.master.http.router import new_router
@@ -277,7 +278,7 @@ def queue_v2(
     control: TheControl,
     cluster: TheCluster,
     connection: Reading,
-    who: Owner,
+    who: Viewer,
     pool: Pool = None,
     limit: Limit = 0,
     offset: Offset = 0,
@@ -296,7 +297,7 @@ def queue(
     control: TheControl,
     cluster: TheCluster,
     connection: Reading,
-    who: Owner,
+    who: Viewer,
     pool: Pool = None,
     limit: Limit = 0,
     offset: Offset = 0,
@@ -325,7 +326,7 @@ def pool_stats(connection: Connection) -> dict[str, QueueStats]:
 def queue_stats(
     cluster: TheCluster,
     connection: Reading,
-    who: Owner,
+    who: Viewer,
     pools: Annotated[tuple[str, ...], Query(alias="resourcePools")] = (),
 ) -> PoolQueues:
     stats = pool_stats(connection)
@@ -382,13 +383,13 @@ waiting_routes = new_router(prefix="/api/v1", tags=["waiting"])
 
 
 @waiting_routes.get("/experiments/{experiment_id}/waiting")
-def of_experiment(experiment_id: int, store: TheStore, waits: TheWaits, who: Owner) -> ExperimentWaits:
+def of_experiment(experiment_id: int, store: TheStore, waits: TheWaits, who: Viewer) -> ExperimentWaits:
     """What the experiment's trials wait for, and what would start them sooner."""
     return _waits(store, experiment_id, waits.of_experiment(experiment_id))
 
 
 @waiting_routes.get("/trials/{trial_id}/waiting")
-def of_trial(trial_id: int, store: TheStore, waits: TheWaits, who: Owner) -> TrialWaits:
+def of_trial(trial_id: int, store: TheStore, waits: TheWaits, who: Viewer) -> TrialWaits:
     """What the trial waits for, if it does."""
     with store.read() as connection:
         queries.trial(connection, trial_id)
@@ -397,7 +398,7 @@ def of_trial(trial_id: int, store: TheStore, waits: TheWaits, who: Owner) -> Tri
 
 
 @waiting_routes.get("/waiting")
-def every(store: TheStore, waits: TheWaits, who: Owner) -> AllWaits:
+def every(store: TheStore, waits: TheWaits, who: Viewer) -> AllWaits:
     """What every experiment that has not ended waits for; those that wait for nothing are left out."""
     groups = {id: waits.of_experiment(id) for id in waits.live()}
     return AllWaits(experiments=[_waits(store, id, waits) for id, waits in groups.items() if waits])

@@ -13,7 +13,7 @@ from dethpc.domain.log_policies import Noted
 from dethpc.domain.trial_config import SearcherConfig
 from dethpc.master.durable.records import Records
 from dethpc.master.experiments import filing
-from dethpc.master.http.access import Owner, Reading, TheRecords
+from dethpc.master.http.access import Reading, TheRecords, Viewer
 from dethpc.master.http.models import Float, Pagination, Plain, Told, Wire, page, time, time_or_none
 from dethpc.master.http.nouns.experiments import Experiment
 from dethpc.master.http.nouns.trials import Trial, trial_state
@@ -149,7 +149,7 @@ router = new_router(prefix="/api/v1")
 
 
 @router.post("/experiments-search", tags=["experiments"])
-def search_experiments(request: SearchRequest, connection: Reading, who: Owner, records: TheRecords) -> SearchAnswer:
+def search_experiments(request: SearchRequest, connection: Reading, who: Viewer, records: TheRecords) -> SearchAnswer:
     criteria, orders, limit, project_id = _read(request, records)
     requested = page(request.offset or 0, limit)
     ids, total, begin = stored.ids_of_experiments(connection, project_id, criteria, orders, requested)
@@ -163,7 +163,7 @@ def search_experiments(request: SearchRequest, connection: Reading, who: Owner, 
 
 
 @router.post("/runs", tags=["runs"])
-def search_runs(request: SearchRequest, connection: Reading, who: Owner, records: TheRecords) -> Runs:
+def search_runs(request: SearchRequest, connection: Reading, who: Viewer, records: TheRecords) -> Runs:
     """Trials of one project, or of all."""
     criteria, orders, limit, project_id = _read(request, records)
     ids, total, begin = stored.ids_of_runs(connection, project_id, criteria, orders, page(request.offset or 0, limit))

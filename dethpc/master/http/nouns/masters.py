@@ -10,6 +10,7 @@ from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
+from dethpc.domain.roles import Role
 from dethpc.domain.secrets import masked
 from dethpc.errors import NotSupportedYet, RunOver, StoreUnavailable, Unauthorized
 from dethpc.master import own_log
@@ -32,7 +33,7 @@ class Info(Wire):
     version: str = API_VERSION
     has_custom_logo: bool = False
     strict_job_queue_control: bool = False
-    rbac_enabled: bool = False
+    rbac_enabled: bool = True
     user_management_enabled: bool = False
     telemetry_enabled: bool = False
     product: str = "PRODUCT_COMMUNITY"
@@ -130,7 +131,7 @@ def info(
 
 def _is_owner(auth: Auth, request: Request) -> bool:
     try:
-        return auth.principal(request.state.token).is_owner
+        return auth.principal(request.state.token).role is Role.ADMIN
     except (Unauthorized, RunOver, StoreUnavailable):
         return False
 

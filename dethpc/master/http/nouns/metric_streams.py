@@ -20,7 +20,7 @@ from dethpc.domain.facts import Trial
 from dethpc.domain.not_finite import numbers_in
 from dethpc.errors import Refused
 from dethpc.master.http import streams
-from dethpc.master.http.access import Owner, TheStore
+from dethpc.master.http.access import TheStore, Viewer
 from dethpc.master.http.models import Float, Plain, Told, Wire
 from dethpc.master.http.nouns.metrics import DataPoint, drawn
 from dethpc.master.http.router import new_router
@@ -86,7 +86,7 @@ Type = Annotated[str, Query(alias="metricType")]
 @router.get("/metrics-stream/metric-names")
 def metric_names(
     store: TheStore,
-    who: Owner,
+    who: Viewer,
     ids: Annotated[list[Annotated[int, Field(ge=0, le=_MOST)]], Query()],
     period: Period = 0,
 ) -> StreamingResponse:
@@ -135,7 +135,7 @@ TheMetric = Annotated[MetricQuery, Depends()]
 
 
 @router.get("/{experiment_id}/metrics-stream/batches")
-def batches(query: TheMetric, store: TheStore, who: Owner) -> StreamingResponse:
+def batches(query: TheMetric, store: TheStore, who: Viewer) -> StreamingResponse:
     """The steps at which any trial reported the metric."""
     seen: set[int | None] = set()
 
@@ -153,7 +153,7 @@ def batches(query: TheMetric, store: TheStore, who: Owner) -> StreamingResponse:
 def trials_snapshot(
     query: TheMetric,
     store: TheStore,
-    who: Owner,
+    who: Viewer,
     steps: Annotated[int, Query(alias="batchesProcessed", ge=0, le=_MOST)],
     margin: Annotated[int, Query(alias="batchesMargin", ge=0, le=_MOST)] = 0,
 ) -> StreamingResponse:
@@ -175,7 +175,7 @@ def trials_snapshot(
 def trials_sample(
     query: TheMetric,
     store: TheStore,
-    who: Owner,
+    who: Viewer,
     window: Annotated[Window, Depends()],
     most: Annotated[int, Query(alias="maxTrials", ge=0, le=1000)] = 0,
 ) -> StreamingResponse:

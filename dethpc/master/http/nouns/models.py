@@ -18,7 +18,7 @@ from dethpc.domain.states import CheckpointState
 from dethpc.errors import AlreadyExists, NotFound, Refused
 from dethpc.master.durable.records import Records
 from dethpc.master.experiments import filing
-from dethpc.master.http.access import Limit, Offset, OrderBy, Owner, Reading, SortBy, TheRecords, order
+from dethpc.master.http.access import Editor, Limit, Offset, OrderBy, Reading, SortBy, TheRecords, Viewer, order
 from dethpc.master.http.models import Given, Pagination, Plain, Shallow, Told, Wire, page, paged, time
 from dethpc.master.http.nouns.checkpoints import Checkpoint, listed
 from dethpc.master.http.nouns.workspaces import Filter, live, user_of
@@ -160,7 +160,7 @@ class ModelFilter:
 @router.get("/models")
 def models(
     connection: Reading,
-    who: Owner,
+    who: Viewer,
     query: Annotated[Filter, Depends()],
     chosen: Annotated[ModelFilter, Depends()],
     limit: Limit = 0,
@@ -176,7 +176,7 @@ def models(
 
 
 @router.post("/models")
-def create_model(request: ModelFields, records: TheRecords, who: Owner) -> ModelAnswer:
+def create_model(request: ModelFields, records: TheRecords, who: Editor) -> ModelAnswer:
     with records.exclusive():
         now = clock.time()
         row = records.add(
@@ -196,7 +196,7 @@ def create_model(request: ModelFields, records: TheRecords, who: Owner) -> Model
 
 @router.get("/model/labels")
 def model_labels(
-    connection: Reading, who: Owner, workspace_id: Annotated[int | None, Query(alias="workspaceId")] = None
+    connection: Reading, who: Viewer, workspace_id: Annotated[int | None, Query(alias="workspaceId")] = None
 ) -> ModelLabels:
     """Labels of models, the most popular first."""
     counts = Counter(
@@ -209,13 +209,13 @@ def model_labels(
 
 
 @router.get("/models/{model_name}")
-def model(model_name: str, records: TheRecords, who: Owner) -> ModelAnswer:
+def model(model_name: str, records: TheRecords, who: Viewer) -> ModelAnswer:
     """By name or id, as everywhere below."""
     return _answer(records, _model(records, model_name).id)
 
 
 @router.patch("/models/{model_name}")
-def change_model(model_name: str, request: ModelFields, records: TheRecords, who: Owner) -> ModelAnswer:
+def change_model(model_name: str, request: ModelFields, records: TheRecords, who: Editor) -> ModelAnswer:
     with records.exclusive():
         row = _open(_model(records, model_name))
         fields = request.model_dump(include={"description", "metadata", "labels", "notes"}, exclude_none=True)
@@ -233,7 +233,7 @@ def change_model(model_name: str, request: ModelFields, records: TheRecords, who
 
 
 @router.delete("/models/{model_name}")
-def delete_model(model_name: str, records: TheRecords, who: Owner) -> dict[str, Any]:
+def delete_model(model_name: str, records: TheRecords, who: Editor) -> dict[str, Any]:
     """With its versions; their checkpoints stay, and may be deleted then."""
     with records.exclusive():
         row = _model(records, model_name)
@@ -244,20 +244,20 @@ def delete_model(model_name: str, records: TheRecords, who: Owner) -> dict[str, 
 
 
 @router.post("/models/{model_name}/archive")
-def archive_model(model_name: str, records: TheRecords, who: Owner) -> dict[str, Any]:
+def archive_model(model_name: str, records: TheRecords, who: Editor) -> dict[str, Any]:
     """It takes no new versions and no changes until it is unarchived."""
     _archive(records, model_name, True)
     return {}
 
 
 @router.post("/models/{model_name}/unarchive")
-def unarchive_model(model_name: str, records: TheRecords, who: Owner) -> dict[str, Any]:
+def unarchive_model(model_name: str, records: TheRecords, who: Editor) -> dict[str, Any]:
     _archive(records, model_name, False)
     return {}
 
 
 @router.post("/models/{model_name}/move")
-def move_model(model_name: str, request: ModelMove, records: TheRecords, who: Owner) -> dict[str, Any]:
+def move_model(model_name: str, request: ModelMove, records: TheRecords, who: Editor) -> dict[str, Any]:
     """To another workspace."""
     with records.exclusive():
         row, space = _model(records, model_name), filing.open_workspace(records, request.destination_workspace_id)
@@ -281,7 +281,7 @@ def versions(
     model_name: str,
     records: TheRecords,
     connection: Reading,
-    who: Owner,
+    who: Viewer,
     query: Annotated[_VersionPage, Depends()],
 ) -> Versions:
     row = _model(records, model_name)
@@ -295,7 +295,7 @@ def versions(
 
 
 @router.post("/models/{model_name}/versions")
-def register_version(model_name: str, request: NewVersion, records: TheRecords, who: Owner) -> VersionAnswer:
+def register_version(model_name: str, request: NewVersion, records: TheRecords, who: Editor) -> VersionAnswer:
     """A checkpoint that is whole; its files stay for as long as it is registered."""
     with records.exclusive():
         row = _open(_model(records, model_name))
@@ -315,13 +315,13 @@ def register_version(model_name: str, request: NewVersion, records: TheRecords, 
 
 
 @router.get("/models/{model_name}/versions/{number}")
-def version(model_name: str, number: int, records: TheRecords, who: Owner) -> VersionAnswer:
+def version(model_name: str, number: int, records: TheRecords, who: Viewer) -> VersionAnswer:
     return _version_answer(records, _model(records, model_name), number)
 
 
 @router.patch("/models/{model_name}/versions/{number}")
 def change_version(
-    model_name: str, number: int, request: VersionFields, records: TheRecords, who: Owner
+    model_name: str, number: int, request: VersionFields, records: TheRecords, who: Editor
 ) -> VersionAnswer:
     with records.exclusive():
         row = _model(records, model_name)
@@ -330,7 +330,7 @@ def change_version(
 
 
 @router.delete("/models/{model_name}/versions/{number}")
-def delete_version(model_name: str, number: int, records: TheRecords, who: Owner) -> dict[str, Any]:
+def delete_version(model_name: str, number: int, records: TheRecords, who: Editor) -> dict[str, Any]:
     """Its checkpoint stays, and may be deleted then."""
     with records.exclusive():
         row = _model(records, model_name)

@@ -13,7 +13,7 @@ from dethpc.domain.nested import leaves
 from dethpc.domain.not_finite import numbers_in
 from dethpc.errors import NotSupportedYet
 from dethpc.master.http import streams
-from dethpc.master.http.access import Owner, TheStore, visible_trial
+from dethpc.master.http.access import Owner, TheStore, Viewer, visible_trial
 from dethpc.master.http.models import Float, Told, Wire, time
 from dethpc.master.http.router import new_router
 from dethpc.state import queries
@@ -58,7 +58,7 @@ def post_metrics(who: Owner) -> None:
 
 
 @router.get("/{trial_id}/profiler/available_series")
-def available_series(trial_id: int, store: TheStore, who: Owner, follow: bool = False) -> StreamingResponse:
+def available_series(trial_id: int, store: TheStore, who: Viewer, follow: bool = False) -> StreamingResponse:
     sent: list[AvailableSeries] = []
 
     def look(connection: Connection) -> list[AvailableSeries]:
@@ -93,7 +93,7 @@ class LabelsQuery:
 
 @router.get("/{trial_id}/profiler/metrics")
 def profiler_metrics(
-    trial_id: int, store: TheStore, who: Owner, query: Annotated[LabelsQuery, Depends()], follow: bool = False
+    trial_id: int, store: TheStore, who: Viewer, query: Annotated[LabelsQuery, Depends()], follow: bool = False
 ) -> StreamingResponse:
     """Of the series with these labels."""
     sent_until = -1.0

@@ -15,7 +15,7 @@ from dethpc.domain import records as stored
 from dethpc.errors import AlreadyExists, NotFound, Refused
 from dethpc.master.durable.records import Records
 from dethpc.master.experiments import filing
-from dethpc.master.http.access import Limit, Offset, Owner, Reading, TheRecords
+from dethpc.master.http.access import Editor, Limit, Offset, Reading, TheRecords, Viewer
 from dethpc.master.http.models import Given, Pagination, Wire, paged
 from dethpc.master.http.nouns.workspaces import (
     Deleted,
@@ -69,7 +69,7 @@ router = new_router(prefix="/api/v1", tags=["projects"])
 def projects(
     workspace_id: int,
     connection: Reading,
-    who: Owner,
+    who: Viewer,
     query: Annotated[Filter, Depends()],
     limit: Limit = 0,
     offset: Offset = 0,
@@ -97,7 +97,7 @@ def projects(
 
 
 @router.post("/workspaces/{workspace_id}/projects")
-def create_project(workspace_id: int, request: ProjectFields, records: TheRecords, who: Owner) -> ProjectAnswer:
+def create_project(workspace_id: int, request: ProjectFields, records: TheRecords, who: Editor) -> ProjectAnswer:
     with records.exclusive():
         filing.open_workspace(records, workspace_id)
         all_projects = live(records, stored.Project)
@@ -116,12 +116,12 @@ def create_project(workspace_id: int, request: ProjectFields, records: TheRecord
 
 
 @router.get("/projects/{project_id}")
-def project(project_id: int, records: TheRecords, who: Owner) -> ProjectAnswer:
+def project(project_id: int, records: TheRecords, who: Viewer) -> ProjectAnswer:
     return _project_answer(records, project_id)
 
 
 @router.get("/projects/key/{key}")
-def project_by_key(key: str, records: TheRecords, who: Owner) -> ProjectAnswer:
+def project_by_key(key: str, records: TheRecords, who: Viewer) -> ProjectAnswer:
     for row in live(records, stored.Project):
         if row.key == key.upper():
             return _project_answer(records, row.id)
@@ -129,7 +129,7 @@ def project_by_key(key: str, records: TheRecords, who: Owner) -> ProjectAnswer:
 
 
 @router.patch("/projects/{project_id}")
-def change_project(project_id: int, request: ProjectFields, records: TheRecords, who: Owner) -> ProjectAnswer:
+def change_project(project_id: int, request: ProjectFields, records: TheRecords, who: Editor) -> ProjectAnswer:
     with records.exclusive():
         row = mutable(filing.project(records, project_id), "project")
         _refuse_archived(records, row)
@@ -146,7 +146,7 @@ def change_project(project_id: int, request: ProjectFields, records: TheRecords,
 
 
 @router.delete("/projects/{project_id}")
-def delete_project(project_id: int, records: TheRecords, who: Owner) -> Deleted:
+def delete_project(project_id: int, records: TheRecords, who: Editor) -> Deleted:
     """One that has no experiments."""
     with records.exclusive():
         row = mutable(filing.project(records, project_id), "project")
@@ -159,20 +159,20 @@ def delete_project(project_id: int, records: TheRecords, who: Owner) -> Deleted:
 
 
 @router.post("/projects/{project_id}/archive")
-def archive_project(project_id: int, records: TheRecords, who: Owner) -> dict[str, Any]:
+def archive_project(project_id: int, records: TheRecords, who: Editor) -> dict[str, Any]:
     """It takes no experiments until it is unarchived."""
     _archive_project(records, project_id, True)
     return {}
 
 
 @router.post("/projects/{project_id}/unarchive")
-def unarchive_project(project_id: int, records: TheRecords, who: Owner) -> dict[str, Any]:
+def unarchive_project(project_id: int, records: TheRecords, who: Editor) -> dict[str, Any]:
     _archive_project(records, project_id, False)
     return {}
 
 
 @router.post("/projects/{project_id}/move")
-def move_project(project_id: int, request: ProjectMove, records: TheRecords, who: Owner) -> dict[str, Any]:
+def move_project(project_id: int, request: ProjectMove, records: TheRecords, who: Editor) -> dict[str, Any]:
     """To another workspace, with its experiments."""
     with records.exclusive():
         row = mutable(filing.project(records, project_id), "project")
@@ -185,17 +185,17 @@ def move_project(project_id: int, request: ProjectMove, records: TheRecords, who
 
 
 @router.post("/projects/{project_id}/notes")
-def add_note(project_id: int, request: Note, records: TheRecords, who: Owner) -> Notes:
+def add_note(project_id: int, request: Note, records: TheRecords, who: Editor) -> Notes:
     return _with_notes(records, project_id, lambda notes: [*notes, request])
 
 
 @router.put("/projects/{project_id}/notes")
-def set_notes(project_id: int, request: NewNotes, records: TheRecords, who: Owner) -> Notes:
+def set_notes(project_id: int, request: NewNotes, records: TheRecords, who: Editor) -> Notes:
     return _with_notes(records, project_id, lambda notes: request.notes)
 
 
 @router.get("/user/projects/activity")
-def active_projects(connection: Reading, who: Owner, limit: Limit = 0) -> ActiveProjects:
+def active_projects(connection: Reading, who: Viewer, limit: Limit = 0) -> ActiveProjects:
     """Those in which an experiment was created last come first."""
     view = View(connection)
     started_at = view.started_at(list(view.projects))

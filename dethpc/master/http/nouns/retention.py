@@ -11,7 +11,7 @@ from dethpc.domain.records import LogDays
 from dethpc.errors import Refused
 from dethpc.master.durable.records import Records
 from dethpc.master.files.retention import DAY
-from dethpc.master.http.access import Owner, TheRecords, TheRetention, TheStore
+from dethpc.master.http.access import Editor, Owner, TheRecords, TheRetention, TheStore, Viewer
 from dethpc.master.http.models import Wire
 from dethpc.master.http.nouns.control import Chosen, Result, Results, error_of
 from dethpc.master.http.router import new_router
@@ -45,7 +45,7 @@ def retain_of_experiment(
     store: TheStore,
     records: TheRecords,
     retention: TheRetention,
-    who: Owner,
+    who: Editor,
 ) -> dict[str, Any]:
     """Of all its trials, whatever was set for single ones."""
     _retain(experiment_id, request.num_days, store, records)
@@ -75,7 +75,7 @@ def _retain(experiment_id: int, days: int, store: SqlStore, records: Records) ->
 
 @router.put("/trials/{trial_id}/retain_logs")
 def retain_of_trial(
-    trial_id: int, request: RetentionRequest, store: TheStore, records: TheRecords, retention: TheRetention, who: Owner
+    trial_id: int, request: RetentionRequest, store: TheStore, records: TheRecords, retention: TheRetention, who: Editor
 ) -> dict[str, Any]:
     with store.read() as connection:
         queries.trial(connection, trial_id)
@@ -85,7 +85,7 @@ def retain_of_trial(
 
 
 @router.get("/trials/{trial_id}/remaining_log_retention_days")
-def remaining(trial_id: int, store: TheStore, retention: TheRetention, who: Owner) -> RemainingDays:
+def remaining(trial_id: int, store: TheStore, retention: TheRetention, who: Viewer) -> RemainingDays:
     """From now, or from its end where it has not ended."""
     with store.read() as connection:
         trial = queries.trial(connection, trial_id)

@@ -18,7 +18,7 @@ from dethpc.engine.changes import ExperimentChanges
 from dethpc.errors import Refused
 from dethpc.master.durable.records import Records
 from dethpc.master.experiments import filing
-from dethpc.master.http.access import Owner, TheControl, TheRecords, TheStore
+from dethpc.master.http.access import Editor, TheControl, TheRecords, TheStore
 from dethpc.master.http.models import Wire
 from dethpc.master.http.nouns.control import Result, Results, error_of
 from dethpc.master.http.nouns.listings import is_multitrial
@@ -42,7 +42,7 @@ class RunsRequest(Wire):
 class ChosenRuns:
     """The runs that a request means, of one project or (None, 0) of all, and those ids that are none. Raises NotFound, Refused."""
 
-    def __init__(self, request: RunsRequest, store: TheStore, records: TheRecords, who: Owner) -> None:
+    def __init__(self, request: RunsRequest, store: TheStore, records: TheRecords, who: Editor) -> None:
         self.request = request
         project_id = request.project_id or request.source_project_id or 0
         if project_id:

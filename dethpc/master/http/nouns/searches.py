@@ -22,12 +22,13 @@ from dethpc.engine import events
 from dethpc.errors import NotFound, Refused
 from dethpc.master.http.access import (
     AnyPrincipal,
+    Editor,
     Offset,
-    Owner,
     Reading,
     TheControl,
     TheSearches,
     TheStore,
+    Viewer,
     may_see_experiment,
 )
 from dethpc.master.http.models import Float, Pagination, Plain, Shallow, Wire, page, state, time, time_or_none
@@ -376,7 +377,7 @@ class _Inbox:
 async def searcher_events(
     experiment_id: int,
     store: TheStore,
-    who: Owner,
+    who: Viewer,
     timeout: Annotated[float, Query(alias="timeoutSeconds")] = LONGEST,
 ) -> SearcherEvents:
     """Events that the search method has not answered; waits for the first as long as asked (an empty list: there was none)."""
@@ -394,7 +395,7 @@ async def _until(look: Callable[[], list[dict[str, Any]]], timeout: float) -> li
 
 @router.post("/experiments/{experiment_id}/searcher_operations", name="searcher_operations_as_named_by_determined")
 @router.post("/experiments/{experiment_id}/searcher/operations")
-def searcher_operations(experiment_id: int, request: Operations, control: TheControl, who: Owner) -> dict[str, Any]:
+def searcher_operations(experiment_id: int, request: Operations, control: TheControl, who: Editor) -> dict[str, Any]:
     """What the search method wants in answer to an event, and to all before it. An answer that is repeated changes nothing."""
     try:
         event_id = int(request.triggered_by_event["id"])
@@ -405,7 +406,7 @@ def searcher_operations(experiment_id: int, request: Operations, control: TheCon
 
 
 @router.post("/preview-hp-search")
-def preview_search(request: PreviewRequest, who: Owner) -> Preview:
+def preview_search(request: PreviewRequest, who: Viewer) -> Preview:
     """How many trials of the given experiment configuration train for which length, the shortest first."""
     from dethpc.simulator.preview import preview  # a master that is not asked for it holds no simulator in memory
 

@@ -14,10 +14,10 @@ from dethpc.domain.states import AttemptState, RunState, TaskKind
 from dethpc.errors import NotFound
 from dethpc.master.http.access import (
     AnyPrincipal,
-    Owner,
     Reading,
     TheInstallation,
     TheStore,
+    Viewer,
     attempt_id,
     may_be_run,
     may_see_experiment,
@@ -181,7 +181,7 @@ def _trial(connection: Connection, who: Principal, task_id: str) -> facts.Trial:
 
 
 @router.get("")
-def tasks(connection: Reading, installation: TheInstallation, who: Owner) -> Tasks:
+def tasks(connection: Reading, installation: TheInstallation, who: Viewer) -> Tasks:
     """Every run that has not ended."""
     live = queries.live_runs(connection)
     names = queries.names_of_experiments(connection, (run.experiment_id for run, _ in live if run.experiment_id))
@@ -193,7 +193,7 @@ def tasks(connection: Reading, installation: TheInstallation, who: Owner) -> Tas
 
 
 @older.get("/tasks")
-def tasks_as_before(connection: Reading, installation: TheInstallation, who: Owner) -> dict[str, Any]:
+def tasks_as_before(connection: Reading, installation: TheInstallation, who: Viewer) -> dict[str, Any]:
     """The same as it was before API v1, which scripts still poll: by allocation, with names in snake_case."""
     by_id = tasks(connection, installation, who).allocation_id_to_summary
     summaries = {id: summary.model_dump() for id, summary in by_id.items()}
@@ -205,7 +205,7 @@ def tasks_as_before(connection: Reading, installation: TheInstallation, who: Own
 
 
 @router.get("/count")
-def count(who: Owner) -> TaskCount:
+def count(who: Viewer) -> TaskCount:
     return TaskCount()
 
 

@@ -9,7 +9,7 @@ from fastapi import Body, Query
 from dethpc.domain import records as stored
 from dethpc.errors import Refused
 from dethpc.master.experiments import templates
-from dethpc.master.http.access import Limit, Offset, OrderBy, Owner, SortBy, TheRecords, order
+from dethpc.master.http.access import Editor, Limit, Offset, OrderBy, SortBy, TheRecords, Viewer, order
 from dethpc.master.http.models import Given, MaskedConfig, Pagination, Shallow, Told, Wire, paged
 from dethpc.master.http.router import new_router
 
@@ -51,7 +51,7 @@ router = new_router(prefix="/api/v1", tags=["templates"])
 @router.get("/templates")
 def list_templates(
     records: TheRecords,
-    who: Owner,
+    who: Viewer,
     name: str = "",
     workspace_ids: Annotated[tuple[int, ...], Query(alias="workspaceIds")] = (),
     sort_by: SortBy = "",
@@ -73,18 +73,18 @@ def list_templates(
 
 
 @router.get("/templates/{name}")
-def get_template(name: str, records: TheRecords, who: Owner) -> TemplateAnswer:
+def get_template(name: str, records: TheRecords, who: Viewer) -> TemplateAnswer:
     return TemplateAnswer(template=Template.of(templates.get(records, name)))
 
 
 @router.post("/templates/{name}")
-def create_template(name: str, request: TemplateFields, records: TheRecords, who: Owner) -> TemplateAnswer:
+def create_template(name: str, request: TemplateFields, records: TheRecords, who: Editor) -> TemplateAnswer:
     row = templates.create(records, name, request.config, request.workspace_id)
     return TemplateAnswer(template=Template.of(row))
 
 
 @router.put("/templates/{name}")
-def set_template(name: str, request: TemplateFields, records: TheRecords, who: Owner) -> TemplateAnswer:
+def set_template(name: str, request: TemplateFields, records: TheRecords, who: Editor) -> TemplateAnswer:
     """Create it, or put this in the place of what it was."""
     with records.exclusive():
         put = templates.change if records.find(stored.Template, name=name) else templates.create
@@ -94,19 +94,19 @@ def set_template(name: str, request: TemplateFields, records: TheRecords, who: O
 
 @router.patch("/templates/{name}")
 def change_template(
-    name: str, config: Annotated[dict[str, Any], Body(), Shallow], records: TheRecords, who: Owner
+    name: str, config: Annotated[dict[str, Any], Body(), Shallow], records: TheRecords, who: Editor
 ) -> TemplateAnswer:
     """Put this configuration in the place of the one that it was."""
     return TemplateAnswer(template=Template.of(templates.change(records, name, config)))
 
 
 @router.patch("/template/rename")
-def rename_template(request: Renaming, records: TheRecords, who: Owner) -> TemplateAnswer:
+def rename_template(request: Renaming, records: TheRecords, who: Editor) -> TemplateAnswer:
     return TemplateAnswer(template=Template.of(templates.rename(records, request.old_name, request.new_name)))
 
 
 @router.delete("/templates/{name}")
-def delete_template(name: str, records: TheRecords, who: Owner) -> dict[str, Any]:
+def delete_template(name: str, records: TheRecords, who: Editor) -> dict[str, Any]:
     """Experiments that were created over it stay as they are."""
     with records.exclusive():
         records.drop(templates.get(records, name))

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from dethpc.domain import records as stored
 from dethpc.errors import Refused
-from dethpc.master.http.access import AnyPrincipal, Owner, TheRecords, TheStore, visible_trial
+from dethpc.master.http.access import AnyPrincipal, TheRecords, TheStore, Viewer, visible_trial
 from dethpc.master.http.models import Wire
 from dethpc.master.http.nouns.metrics import MetricsReport
 from dethpc.master.http.nouns.models import model_and_version
@@ -73,7 +73,7 @@ def report(request: SourceReport, store: TheStore, records: TheRecords, who: Any
 
 @router.get("/checkpoints/{uuid}/metrics")
 def metrics_of_checkpoint(
-    uuid: str, store: TheStore, records: TheRecords, who: Owner, group: Group = "", kind: Kind = ""
+    uuid: str, store: TheStore, records: TheRecords, who: Viewer, group: Group = "", kind: Kind = ""
 ) -> MetricsAnswer:
     """What the trials that use it report."""
     with store.read() as connection:
@@ -83,7 +83,7 @@ def metrics_of_checkpoint(
 
 @router.get("/models/{model_name}/versions/{number}/metrics")
 def metrics_of_version(
-    model_name: str, number: int, store: TheStore, records: TheRecords, who: Owner, group: Group = "", kind: Kind = ""
+    model_name: str, number: int, store: TheStore, records: TheRecords, who: Viewer, group: Group = "", kind: Kind = ""
 ) -> MetricsAnswer:
     """What the trials report that use its checkpoint by this name."""
     model, version = model_and_version(records, model_name, number)

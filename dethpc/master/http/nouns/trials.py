@@ -23,15 +23,16 @@ from dethpc.insight import usage
 from dethpc.insight.usage import Usage
 from dethpc.master.http.access import (
     AnyPrincipal,
+    Editor,
     Limit,
     Offset,
     OrderBy,
-    Owner,
     Reading,
     TheCluster,
     TheControl,
     TheInstallation,
     TheStore,
+    Viewer,
     visible_trial,
 )
 from dethpc.master.http.models import Float, Pagination, Plain, Wire, page, state, time, time_or_none
@@ -245,7 +246,7 @@ _RUNS = 20  # of a trial, in its own answer
 @router.get("/trials/time-series")
 def time_series(
     connection: Reading,
-    who: Owner,
+    who: Viewer,
     trial_ids: Annotated[list[int], Query(alias="trialIds")],
     names: Annotated[tuple[str, ...], Query(alias="metricNames")] = (),
     ids: Annotated[tuple[str, ...], Query(alias="metricIds")] = (),
@@ -303,7 +304,7 @@ def _run(installation: Installation, run: facts.Run) -> TrialRun:
 
 @router.get("/scheduler-jobs/{job_id}")
 def runs_of_job(
-    job_id: str, connection: Reading, installation: TheInstallation, cluster: TheCluster, who: Owner
+    job_id: str, connection: Reading, installation: TheInstallation, cluster: TheCluster, who: Viewer
 ) -> RunsOfJob:
     """Ours: which runs this job of the scheduler executes or executed. An element of a job array is found by its id, such as 28_3,
     and by the number of its own that Slurm gives it. NotFound where none is known."""
@@ -331,7 +332,7 @@ def _run_of_job(connection: Connection, installation: Installation, run: facts.R
 
 
 @router.post("/trials/{trial_id}/kill")
-def kill_trial(trial_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
+def kill_trial(trial_id: int, control: TheControl, who: Editor) -> dict[str, Any]:
     control.do(events.KillTrial(trial_id, clock.time()))
     return {}
 

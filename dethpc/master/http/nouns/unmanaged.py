@@ -24,7 +24,7 @@ from dethpc.master.experiments.control import Control
 from dethpc.master.experiments.unmanaged import Done, Unmanaged, states
 from dethpc.master.http.access import (
     AnyPrincipal,
-    Owner,
+    Editor,
     Reading,
     TheBeside,
     TheControl,
@@ -32,6 +32,7 @@ from dethpc.master.http.access import (
     TheRecords,
     TheStore,
     TheUnmanaged,
+    Viewer,
     may_see_experiment,
     whole,
 )
@@ -148,7 +149,7 @@ def put_experiment(
     store: TheStore,
     creator: TheCreator,
     records: TheRecords,
-    who: Owner,
+    who: Editor,
 ) -> ExperimentAnswer:
     """The unmanaged experiment of this external id, created where there is none."""
     with store.read() as connection:
@@ -161,18 +162,18 @@ def put_experiment(
 
 
 @router.post("/trials")
-def create_trial(request: NewTrial, store: TheStore, unmanaged: TheUnmanaged, who: Owner) -> TrialAnswer:
+def create_trial(request: NewTrial, store: TheStore, unmanaged: TheUnmanaged, who: Editor) -> TrialAnswer:
     return _new_trial(store, unmanaged, request, None)
 
 
 @router.put("/trials")
-def put_trial(request: PutTrial, store: TheStore, unmanaged: TheUnmanaged, who: Owner) -> TrialAnswer:
+def put_trial(request: PutTrial, store: TheStore, unmanaged: TheUnmanaged, who: Editor) -> TrialAnswer:
     """The trial of this external id in its experiment, created where there is none."""
     return _new_trial(store, unmanaged, request.create_trial_request, request.external_trial_id)
 
 
 @router.get("/trials/by-external-id/{ids:path}")
-def trial_by_external_id(ids: str, connection: Reading, who: Owner) -> TrialAnswer:
+def trial_by_external_id(ids: str, connection: Reading, who: Viewer) -> TrialAnswer:
     """``ids``: EXPERIMENT/TRIAL, as their scripts call them. Either may hold a "/" itself."""
     for between in re.finditer("/", ids):
         experiment = queries.experiment_of_external_id(connection, ids[: between.start()])
@@ -189,7 +190,7 @@ def _new_trial(store: SqlStore, unmanaged: Unmanaged, request: NewTrial, externa
 
 
 @router.post("/trials/{trial_id}/start")
-def start_trial(trial_id: int, request: BeginRequest, store: TheStore, unmanaged: TheUnmanaged, who: Owner) -> Begun:
+def start_trial(trial_id: int, request: BeginRequest, store: TheStore, unmanaged: TheUnmanaged, who: Editor) -> Begun:
     run = unmanaged.begin(trial_id, resume=bool(request.resume))
     with store.read() as connection:
         attempt = queries.attempt(connection, run.id, 0)
@@ -198,7 +199,7 @@ def start_trial(trial_id: int, request: BeginRequest, store: TheStore, unmanaged
 
 @router.patch("/trials/{trial_id}")
 def patch_trial(
-    trial_id: int, request: TrialPatch, store: TheStore, unmanaged: TheUnmanaged, who: Owner
+    trial_id: int, request: TrialPatch, store: TheStore, unmanaged: TheUnmanaged, who: Editor
 ) -> TrialAnswer:
     """The state of an unmanaged trial; without one, a sign of life."""
     unmanaged.state(trial_id, states(request.state))
@@ -232,7 +233,7 @@ class Reports:
 
     def are_unmanaged(self, trial_id: int) -> bool:
         """Raises NotFound, and Forbidden to a run that speaks for another trial."""
-        if not self._who.is_owner and self._who.trial_id != trial_id:
+        if self._who.is_run and self._who.trial_id != trial_id:
             raise Forbidden("a run's token does not allow access to another trial")
         kind = self._unmanaged.kind_in_memory(trial_id)
         if kind is None:
@@ -335,7 +336,7 @@ def set_metadata(
 ) -> Metadata:
     if not isinstance(request.metadata, dict):
         raise Refused("metadata is an object of names and values")
-    if reports.are_unmanaged(run_id) and who.is_owner and unmanaged.running(run_id):
+    if reports.are_unmanaged(run_id) and not who.is_run and unmanaged.running(run_id):
         unmanaged.report(run_id, ReportKind.RUN_METADATA, {"metadata": request.metadata})
     else:
         control.do(events.DescribeTrial(run_id, TrialChanges(metadata=request.metadata), clock.time()))
@@ -346,7 +347,7 @@ def set_metadata(
 
 
 @logs.post("/task-logs")
-def task_logs(lines: list[TaskLog], unmanaged: TheUnmanaged, who: Owner) -> dict[str, Any]:
+def task_logs(lines: list[TaskLog], unmanaged: TheUnmanaged, who: Editor) -> dict[str, Any]:
     """Output of unmanaged trials, line by line."""
     for line in lines:
         _, _, trial = line.task_id.rpartition(".")

@@ -1,4 +1,4 @@
-"""Routes of logins, users and access tokens. So far only the master's owner can log in."""
+"""Routes of logins, users and access tokens."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import Annotated, Any
 
 from fastapi import Body, Query, Request
 
+from dethpc.config.wording import show
 from dethpc.domain import records
-from dethpc.domain.records import Token, TokenKind
+from dethpc.domain.records import RoleAssignment, Token, TokenKind
 from dethpc.domain.records import User as UserRecord
-from dethpc.errors import NotFound, NotSupportedYet, Refused
+from dethpc.domain.roles import Role
+from dethpc.errors import AlreadyExists, NotFound, Refused
 from dethpc.master.http.access import (
+    AnyUser,
     Limit,
     Offset,
     OrderBy,
@@ -22,8 +25,10 @@ from dethpc.master.http.access import (
     SortBy,
     TheAuth,
     TheRecords,
+    Viewer,
     page_grant,
 )
+from dethpc.master.http.auth import Forbidden, Principal
 from dethpc.master.http.codes import digest
 from dethpc.master.http.models import Given, Pagination, Wire, paged, time, time_or_none
 from dethpc.master.http.router import new_router
@@ -109,6 +114,32 @@ class UserPatch(Wire):
     is_hashed: bool | None = None
 
 
+class NewUser(Wire):
+    class Fields(Wire):
+        username: str = ""
+        display_name: Given | None = None
+        admin: bool = False
+        active: bool = True
+
+    user: Fields = Fields()
+    password: str | None = None
+    is_hashed: bool | None = None
+
+
+class UsersPatch(Wire):
+    user_ids: list[int] = []
+    activate: bool = True
+
+
+class UserResult(Wire):
+    id: int
+    error: str
+
+
+class UsersPatched(Wire):
+    results: list[UserResult]
+
+
 class OneTimeCode(Wire):
     """Ours: logs a browser in, once. ``host``: the host name of the pages by loopback; ``site_host``: by the network, where the
     site has given them one."""
@@ -173,20 +204,20 @@ router = new_router(prefix="/api/v1", tags=["users"])
 
 
 @router.post("/auth/login")
-def login(request: LoginRequest, sent: Request, auth: TheAuth, peer: Peer) -> LoginAnswer:
-    """Name and password of the owner; the text of the token file is always good as the password. Answers 429 at once, with
+def login(request: LoginRequest, sent: Request, auth: TheAuth, records: TheRecords, peer: Peer) -> LoginAnswer:
+    """Name and password of a user; the text of the token file is always good as the owner's password. Answers 429 at once, with
     ``Retry-After``, when others log in, and after several failures."""
     token = auth.login(
         request.username, request.password, hashed=bool(request.is_hashed), peer=peer, program=_program(sent)
     )
-    return LoginAnswer(token=token, user=User.of(auth.user))
+    return LoginAnswer(token=token, user=User.of(records.get(UserRecord, auth.principal(token).user_id)))
 
 
 @router.post("/auth/code")
-def make_code(auth: TheAuth, who: Owner, peer: Peer) -> OneTimeCode:
+def make_code(auth: TheAuth, who: AnyUser, peer: Peer) -> OneTimeCode:
     """A code for one login of a browser, within five minutes, and the host names under which the pages are to be opened. On
     this machine the code is good for the user who asked, and for nobody else."""
-    return OneTimeCode(code=auth.codes.make(peer), host=auth.pages.local, site_host=auth.pages.site)
+    return OneTimeCode(code=auth.codes.make(peer, who.user_id), host=auth.pages.local, site_host=auth.pages.site)
 
 
 def _program(request: Request) -> str:
@@ -194,10 +225,12 @@ def _program(request: Request) -> str:
 
 
 @router.get("/auth/sessions")
-def logins(request: Request, records: TheRecords, who: Owner) -> Logins:
-    """Logins that are good, the latest first."""
+def logins(request: Request, records: TheRecords, who: AnyUser) -> Logins:
+    """The user's logins that are good, the latest first."""
     now, asks, page = clock.time(), digest(request.state.token), page_grant(request)
-    rows = [token for kind in _LOGINS for token in records.find(Token, kind=kind) if token.good(now)]
+    rows = [
+        token for kind in _LOGINS for token in records.find(Token, kind=kind, user_id=who.user_id) if token.good(now)
+    ]
     rows.sort(key=lambda token: token.id, reverse=True)
     current = {token.id for token in rows if token.sha256 == asks or (page is not None and token.id == page.row)}
     return Logins(sessions=[Login.of(token, current=token.id in current) for token in rows])
@@ -207,9 +240,11 @@ _LOGINS = (TokenKind.SESSION, TokenKind.PAGES)
 
 
 @router.delete("/auth/sessions/{session_id}")
-def end_login(session_id: int, records: TheRecords, who: Owner) -> dict[str, Any]:
-    """End one login. Access tokens and the token file are none, although they have numbers among them."""
-    if records.get(Token, session_id).kind not in _LOGINS:
+def end_login(session_id: int, records: TheRecords, who: AnyUser) -> dict[str, Any]:
+    """End one login of the user; an admin may end anybody's. Access tokens and the token file are none, although they have numbers
+    among them."""
+    token = records.get(Token, session_id)
+    if token.kind not in _LOGINS or not _is_theirs(who, token.user_id):
         raise NotFound(f"login {session_id} not found")
     records.change(Token, session_id, to=lambda token: replace(token, revoked=True))
     return {}
@@ -225,10 +260,10 @@ def proof(nonce: str, request: Request, auth: TheAuth, run: str = "") -> Proof:
 
 
 @router.post("/auth/logout")
-def logout(request: Request, auth: TheAuth, who: Owner, everywhere: bool = False) -> dict[str, Any]:
-    """End the login or access token that asks; with ``everywhere``, all of them. The token file stays good."""
+def logout(request: Request, auth: TheAuth, who: AnyUser, everywhere: bool = False) -> dict[str, Any]:
+    """End the login or access token that asks; with ``everywhere``, all of the user. The token file stays good."""
     if everywhere:
-        auth.end_all()
+        auth.end_all(who.user_id)
     else:
         auth.logout(request.state.token)
     return {}
@@ -236,14 +271,19 @@ def logout(request: Request, auth: TheAuth, who: Owner, everywhere: bool = False
 
 @router.get("/auth/user", name="current_user")
 @router.get("/me")
-def me(auth: TheAuth, who: Owner) -> UserAnswer:
-    return UserAnswer(user=User.of(auth.user))
+def me(records: TheRecords, who: AnyUser) -> UserAnswer:
+    return UserAnswer(user=User.of(records.get(UserRecord, who.user_id)))
+
+
+def _is_theirs(who: Principal, user_id: int) -> bool:
+    """Whether what belongs to this user is for them to see and to change."""
+    return who.role is Role.ADMIN or who.user_id == user_id
 
 
 @router.get("/users")
 def users(
     records: TheRecords,
-    who: Owner,
+    who: Viewer,
     name: str = "",
     active: bool | None = None,
     admin: bool | None = None,
@@ -278,49 +318,110 @@ _SORTED_BY = {
 
 
 @router.post("/users")
-def create_user(who: Owner) -> None:
-    raise NotSupportedYet("a master serves one user; sharing it between users is not supported yet")
+def create_user(request: NewUser, records: TheRecords, auth: TheAuth, who: Owner) -> UserAnswer:
+    """One who is no admin is a viewer at first. Whatever users may do, jobs run as the owner of the master."""
+    username, now = _username(request.user.username), clock.time()
+    auth.check_password(request.password or "", hashed=bool(request.is_hashed))
+    with records.exclusive():
+        if records.find(UserRecord, username=username):
+            raise AlreadyExists(f"there is a user {username!r} already")
+        user = records.add(
+            UserRecord,
+            username=username,
+            display_name=request.user.display_name or "",
+            admin=request.user.admin,
+            active=request.user.active,
+            created_at=now,
+            modified_at=now,
+        )
+        if not user.admin:
+            records.put(RoleAssignment(user.id, 0, Role.VIEWER, now))
+    if request.password:
+        auth.set_password(request.password, hashed=bool(request.is_hashed), user_id=user.id)
+    return UserAnswer(user=User.of(records.get(UserRecord, user.id)))
 
 
 @router.get("/users/setting")
-def settings(who: Owner) -> dict[str, list[Any]]:
+def settings(who: AnyUser) -> dict[str, list[Any]]:
     """None are kept yet."""
     return {"settings": []}
 
 
 @router.get("/users/{user_id}")
-def get_user(user_id: int, records: TheRecords, who: Owner) -> UserAnswer:
+def get_user(user_id: int, records: TheRecords, who: Viewer) -> UserAnswer:
     return UserAnswer(user=User.of(records.get(UserRecord, user_id)))
 
 
 @router.get("/users/{username}/by-username")
-def get_user_by_name(username: str, records: TheRecords, who: Owner) -> UserAnswer:
+def get_user_by_name(username: str, records: TheRecords, who: Viewer) -> UserAnswer:
     for user in records.find(UserRecord, username=username):
         return UserAnswer(user=User.of(user))
     raise NotFound(f"user {username!r} not found")
 
 
 @router.patch("/users/{user_id}")
-def change_user(user_id: int, request: UserPatch, records: TheRecords, auth: TheAuth, who: Owner) -> UserAnswer:
-    """Password and display name can be changed: the owner is who runs the master."""
+def change_user(user_id: int, request: UserPatch, records: TheRecords, auth: TheAuth, who: AnyUser) -> UserAnswer:
+    """Users change their own password and display name, admins everything of anybody. The owner stays the owner: an active admin
+    under the name of the Unix user who runs the master."""
+    _may_change(who, user_id)
     user = records.get(UserRecord, user_id)
-    if request.username not in (None, user.username) or request.active is False or request.admin is False:
+    renamed = request.username not in (None, user.username)
+    if user.id == auth.user.id and (renamed or request.active is False or request.admin is False):
         raise Refused("the owner of a master is who runs it: only the password and the display name can be changed")
-    if request.display_name is not None:
-        shown = request.display_name
-        records.change(UserRecord, user_id, to=lambda user: replace(user, display_name=shown, modified_at=clock.time()))
+    if renamed or request.active is not None or request.admin is not None:
+        who.must_be(Role.ADMIN)
     if request.password is not None:
-        auth.set_password(request.password, hashed=bool(request.is_hashed))
+        auth.check_password(request.password, hashed=bool(request.is_hashed))
+    fields = request.model_dump(include={"display_name", "active", "admin"}, exclude_none=True)
+    with records.exclusive():
+        if renamed:
+            fields["username"] = _username(request.username)
+            if records.find(UserRecord, username=fields["username"]):
+                raise AlreadyExists(f"there is a user {fields['username']!r} already")
+        if fields:
+            records.change(UserRecord, user_id, to=lambda user: replace(user, **fields, modified_at=clock.time()))
+    if request.password is not None:
+        auth.set_password(request.password, hashed=bool(request.is_hashed), user_id=user_id)
+    if request.active is False:
+        auth.end_all(user_id)
     return UserAnswer(user=User.of(records.get(UserRecord, user_id)))
+
+
+@router.patch("/users")
+def change_users(request: UsersPatch, records: TheRecords, auth: TheAuth, who: Owner) -> UsersPatched:
+    """Activate or deactivate several. What is wrong with one stands in its result."""
+
+    def problem(user_id: int) -> str:
+        try:
+            change_user(user_id, UserPatch(active=request.activate), records, auth, who)
+        except (NotFound, Refused) as error:
+            return str(error)
+        return ""
+
+    return UsersPatched(results=[UserResult(id=user_id, error=problem(user_id)) for user_id in request.user_ids])
 
 
 @router.post("/users/{user_id}/password")
 def set_password(
-    user_id: int, password: Annotated[str, Body()], records: TheRecords, auth: TheAuth, who: Owner
+    user_id: int, password: Annotated[str, Body()], records: TheRecords, auth: TheAuth, who: AnyUser
 ) -> UserAnswer:
+    _may_change(who, user_id)
     user = records.get(UserRecord, user_id)
-    auth.set_password(password, hashed=False)
+    auth.set_password(password, hashed=False, user_id=user.id)
     return UserAnswer(user=User.of(user))
+
+
+def _may_change(who: Principal, user_id: int) -> None:
+    """Raises Forbidden."""
+    if not _is_theirs(who, user_id):
+        raise Forbidden("only an admin of this master can change other users")
+
+
+def _username(name: str | None) -> str:
+    """Raises Refused for what is no name of a user."""
+    if not name or not re.fullmatch(r"[\w.@+-]{1,100}", name):
+        raise Refused(f"a username has letters, digits and . _ - @ +, at most 100 of them, not {show(name or '')}")
+    return name
 
 
 token_routes = new_router(prefix="/api/v1/tokens", tags=["tokens"])
@@ -334,7 +435,7 @@ _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 @token_routes.get("")
 def tokens(
     records: TheRecords,
-    who: Owner,
+    who: AnyUser,
     token_ids: Annotated[list[int] | None, Query(alias="tokenIds")] = None,
     username: str | None = None,
     show_inactive: Annotated[bool, Query(alias="showInactive")] = False,
@@ -343,7 +444,8 @@ def tokens(
     limit: Limit = 0,
     offset: Offset = 0,
 ) -> Tokens:
-    """Access tokens that are good; with ``showInactive``, or by id, those that are revoked or have expired, too."""
+    """The user's access tokens that are good, an admin's list has everybody's; with ``showInactive``, or by id, those that are
+    revoked or have expired, too."""
     now = clock.time()
     owners = None if not username else {user.id for user in records.find(UserRecord, username=username)}
     matches = [
@@ -351,6 +453,7 @@ def tokens(
         for token in records.find(Token, kind=TokenKind.ACCESS)
         if (token.id in token_ids if token_ids else show_inactive or token.good(now))
         and (owners is None or token.user_id in owners)
+        and _is_theirs(who, token.user_id)
     ]
     key = _TOKENS_SORTED_BY.get(sort_by.removeprefix("SORT_BY_").lower(), "id")
     matches.sort(key=lambda token: (getattr(token, key) is None, getattr(token, key), token.id))
@@ -371,18 +474,19 @@ _TOKENS_SORTED_BY = {
 
 
 @token_routes.post("")
-def create(request: NewToken, records: TheRecords, auth: TheAuth, who: Owner) -> MadeToken:
-    """Nobody can see the token again: only its digest is kept."""
-    if request.user_id is not None:
-        records.get(UserRecord, request.user_id)
-    token, record = auth.make_token(TokenKind.ACCESS, _lifespan(request.lifespan), request.description or "")
+def create(request: NewToken, records: TheRecords, auth: TheAuth, who: AnyUser) -> MadeToken:
+    """For oneself; an admin can make one for another user. Nobody can see the token again: only its digest is kept."""
+    user = records.get(UserRecord, request.user_id or who.user_id)
+    _may_change(who, user.id)
+    token, record = auth.make_token(TokenKind.ACCESS, _lifespan(request.lifespan), request.description or "", user.id)
     return MadeToken(token=token, token_id=record.id)
 
 
 @token_routes.patch("/{token_id}")
-def change(token_id: int, request: TokenPatch, records: TheRecords, who: Owner) -> TokenAnswer:
+def change(token_id: int, request: TokenPatch, records: TheRecords, who: AnyUser) -> TokenAnswer:
     """A token that was revoked stays so. Logins and the token file are none of these, although they have numbers among them."""
-    if records.get(Token, token_id).kind is not TokenKind.ACCESS:
+    row = records.get(Token, token_id)
+    if row.kind is not TokenKind.ACCESS or not _is_theirs(who, row.user_id):
         raise NotFound(f"access token {token_id} not found")
 
     def changed(token: Token) -> Token:

@@ -26,6 +26,7 @@ from dethpc.master.http.access import (
     SortBy,
     TheCluster,
     TheRecords,
+    Viewer,
     order,
 )
 from dethpc.master.http.models import Given, MaskedConfig, Pagination, Told, Wire, paged, time, time_or_none
@@ -243,7 +244,7 @@ class Filter:
 @router.get("/workspaces")
 def workspaces(
     connection: Reading,
-    who: Owner,
+    who: Viewer,
     query: Annotated[Filter, Depends()],
     pinned: bool | None = None,
     limit: Limit = 0,
@@ -280,7 +281,7 @@ def create_workspace(
 
 
 @router.get("/workspaces/{workspace_id}")
-def workspace(workspace_id: int, records: TheRecords, who: Owner) -> WorkspaceAnswer:
+def workspace(workspace_id: int, records: TheRecords, who: Viewer) -> WorkspaceAnswer:
     return WorkspaceAnswer(workspace=_workspace_answer(records, workspace_id, who.owner))
 
 
@@ -335,7 +336,7 @@ def unarchive_workspace(workspace_id: int, records: TheRecords, who: Owner) -> d
 
 
 @router.post("/workspaces/{workspace_id}/pin")
-def pin_workspace(workspace_id: int, records: TheRecords, who: Owner) -> dict[str, Any]:
+def pin_workspace(workspace_id: int, records: TheRecords, who: Viewer) -> dict[str, Any]:
     """Put it at the head of one's own list."""
     row, me = filing.workspace(records, workspace_id), user_of(records, who.owner).id
     if not records.find(WorkspacePin, user_id=me, workspace_id=row.id):
@@ -344,7 +345,7 @@ def pin_workspace(workspace_id: int, records: TheRecords, who: Owner) -> dict[st
 
 
 @router.post("/workspaces/{workspace_id}/unpin")
-def unpin_workspace(workspace_id: int, records: TheRecords, who: Owner) -> dict[str, Any]:
+def unpin_workspace(workspace_id: int, records: TheRecords, who: Viewer) -> dict[str, Any]:
     row = filing.workspace(records, workspace_id)
     for pin in records.find(WorkspacePin, user_id=user_of(records, who.owner).id, workspace_id=row.id):
         records.drop(pin)
@@ -353,7 +354,7 @@ def unpin_workspace(workspace_id: int, records: TheRecords, who: Owner) -> dict[
 
 @router.get("/workspaces/{workspace_id}/available-resource-pools")
 def pools_of_workspace(
-    workspace_id: int, records: TheRecords, cluster: TheCluster, who: Owner, limit: Limit = 0, offset: Offset = 0
+    workspace_id: int, records: TheRecords, cluster: TheCluster, who: Viewer, limit: Limit = 0, offset: Offset = 0
 ) -> PoolsOfWorkspace:
     """All of them: pools are bound to no workspace."""
     filing.workspace(records, workspace_id)

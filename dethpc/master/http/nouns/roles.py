@@ -1,0 +1,396 @@
+"""Routes of roles, of who has them, and of groups of users."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from dethpc.domain import records as stored
+from dethpc.domain.records import RoleAssignment
+from dethpc.domain.roles import NAMES, Role
+from dethpc.errors import AlreadyExists, NotFound, NotSupportedYet, Refused
+from dethpc.master.durable.records import Records
+from dethpc.master.http.access import AnyUser, Owner, TheAuth, TheRecords, Viewer
+from dethpc.master.http.models import Given, Pagination, Told, Wire, paged
+from dethpc.master.http.nouns.users import User
+from dethpc.master.http.router import new_router
+
+_PERMISSIONS = {
+    Role.VIEWER: """VIEW_EXPERIMENT_ARTIFACTS VIEW_EXPERIMENT_METADATA VIEW_WORKSPACE VIEW_PROJECT VIEW_MODEL_REGISTRY
+        VIEW_TEMPLATES VIEW_CLUSTER_USAGE VIEW_TOKEN CREATE_TOKEN UPDATE_TOKEN""",
+    Role.EDITOR: """CREATE_EXPERIMENT UPDATE_EXPERIMENT UPDATE_EXPERIMENT_METADATA DELETE_EXPERIMENT CREATE_PROJECT
+        UPDATE_PROJECT DELETE_PROJECT CREATE_MODEL_REGISTRY EDIT_MODEL_REGISTRY DELETE_MODEL_REGISTRY DELETE_MODEL_VERSION
+        DELETE_OTHER_USER_MODEL_REGISTRY DELETE_OTHER_USER_MODEL_VERSION CREATE_TEMPLATES UPDATE_TEMPLATES DELETE_TEMPLATES""",
+    Role.ADMIN: """ADMINISTRATE_USER UPDATE_GROUP ASSIGN_ROLES CREATE_WORKSPACE UPDATE_WORKSPACE DELETE_WORKSPACE
+        SET_WORKSPACE_AGENT_USER_GROUP SET_WORKSPACE_CHECKPOINT_STORAGE_CONFIG SET_WORKSPACE_DEFAULT_RESOURCE_POOL
+        VIEW_MASTER_LOGS VIEW_MASTER_CONFIG UPDATE_MASTER_CONFIG UPDATE_AGENTS VIEW_SENSITIVE_AGENT_INFO
+        CONTROL_STRICT_JOB_QUEUE ADMINISTRATE_TOKEN CREATE_OTHER_TOKEN VIEW_OTHER_TOKEN""",
+}
+"""What each role adds to those below it, in Determined's words."""
+
+
+class ScopeTypeMask(Wire):
+    cluster: bool = True
+    workspace: bool = False
+
+
+class Permission(Wire):
+    id: str
+    name: str
+    scope_type_mask: ScopeTypeMask = ScopeTypeMask()
+
+
+class RoleOnWire(Wire):
+    role_id: int = 0
+    name: str = ""
+    permissions: list[Permission] = []
+    scope_type_mask: ScopeTypeMask = ScopeTypeMask()
+
+    @classmethod
+    def of(cls, role: Role) -> RoleOnWire:
+        names = [name for lower in sorted(_PERMISSIONS) if lower <= role for name in _PERMISSIONS[lower].split()]
+        return cls(
+            role_id=role,
+            name=NAMES[role],
+            permissions=[
+                Permission(id=f"PERMISSION_TYPE_{name}", name=name.lower().replace("_", " ")) for name in names
+            ],
+        )
+
+
+class Assignment(Wire):
+    role: RoleOnWire
+    scope_workspace_id: int | None = None
+    scope_cluster: bool | None = None
+
+
+class UserAssignment(Wire):
+    user_id: int
+    role_assignment: Assignment
+
+
+class GroupAssignment(Wire):
+    group_id: int
+    role_assignment: Assignment
+
+
+class Assignments(Wire):
+    user_role_assignments: list[UserAssignment] | None = None
+    group_role_assignments: list[GroupAssignment] | None = None
+
+
+class RoleWithAssignments(Assignments):
+    role: RoleOnWire
+
+
+class AssignmentSummary(Wire):
+    role_id: int
+    scope_workspace_ids: list[int] = []
+    scope_cluster: bool = True
+
+
+class Summary(Wire):
+    roles: list[RoleOnWire]
+    assignments: list[AssignmentSummary]
+
+    @classmethod
+    def of(cls, roles: Iterable[Role]) -> Summary:
+        order = sorted(set(roles), reverse=True)
+        return cls(
+            roles=[RoleOnWire.of(role) for role in order],
+            assignments=[AssignmentSummary(role_id=role) for role in order],
+        )
+
+
+class RolesOfUser(Wire):
+    roles: list[RoleWithAssignments]
+
+
+class Roles(Wire):
+    roles: list[RoleOnWire]
+    pagination: Pagination
+
+
+class RoleList(Wire):
+    roles: list[RoleWithAssignments]
+
+
+class PageRequest(Wire):
+    offset: int | None = None
+    limit: int = 0
+    workspace_id: int | None = None
+
+
+class RoleIds(Wire):
+    role_ids: list[int] = []
+
+
+class GroupOnWire(Wire):
+    group_id: int
+    name: Told
+
+
+class GroupDetails(GroupOnWire):
+    users: list[User]
+
+
+class GroupAnswer(Wire):
+    group: GroupDetails
+
+
+class GroupResult(Wire):
+    group: GroupOnWire
+    num_members: int
+
+
+class Groups(Wire):
+    groups: list[GroupResult]
+    pagination: Pagination
+
+
+class GroupSearch(Wire):
+    name: str | None = None
+    user_id: int | None = None
+    offset: int | None = None
+    limit: int = 0
+
+
+class GroupFields(Wire):
+    name: Given | None = None
+    add_users: list[int] | None = None
+    remove_users: list[int] | None = None
+
+
+class WorkspaceMembers(Wire):
+    groups: list[GroupDetails]
+    users_assigned_directly: list[User]
+    assignments: list[RoleWithAssignments]
+
+
+class GroupsOfUsers(Wire):
+    user_ids: list[int] = []
+    add_groups: list[int] = []
+    remove_groups: list[int] = []
+
+
+router = new_router(prefix="/api/v1", tags=["roles"])
+
+
+@router.get("/permissions/summary")
+def permissions(who: AnyUser) -> Summary:
+    """What the user who asks may do."""
+    return Summary.of([who.role] if who.role else [])
+
+
+@router.post("/roles/search")
+def list_roles(request: PageRequest, who: AnyUser) -> Roles:
+    shown, pagination = paged([RoleOnWire.of(role) for role in sorted(NAMES)], request.offset or 0, request.limit)
+    return Roles(roles=shown, pagination=pagination)
+
+
+@router.post("/roles/search/by-assignability")
+def assignable_roles(request: PageRequest, who: AnyUser) -> Roles:
+    """Those that may be assigned for the whole master, which all may be; none for one workspace alone."""
+    return list_roles(request.model_copy(update={"offset": 0, "limit": -2}) if request.workspace_id else request, who)
+
+
+@router.post("/roles/search/by-ids")
+def roles_by_ids(request: RoleIds, records: TheRecords, who: Viewer) -> RoleList:
+    """With who has them. Raises NotFound for one that there is not."""
+    rows = records.find(RoleAssignment)
+    return RoleList(roles=[_with_assignments(_role(role_id), rows) for role_id in request.role_ids])
+
+
+@router.get("/roles/search/by-user/{user_id}")
+def roles_of_user(user_id: int, records: TheRecords, auth: TheAuth, who: Viewer) -> RolesOfUser:
+    """Their own and those of their groups. An admin has that role without an assignment."""
+    user = records.get(stored.User, user_id)
+    groups = {group.id for group in _groups(records) if user_id in group.members}
+    rows = [row for row in records.find(RoleAssignment) if row.user_id == user_id or row.group_id in groups]
+    if user.admin and not any(row.role == Role.ADMIN for row in rows):
+        rows.append(RoleAssignment(user_id, 0, Role.ADMIN, user.created_at))
+    return RolesOfUser(
+        roles=[_with_assignments(role, rows) for role in sorted({Role(row.role) for row in rows}, reverse=True)]
+    )
+
+
+@router.get("/roles/search/by-group/{group_id}")
+def roles_of_group(group_id: int, records: TheRecords, who: Viewer) -> Summary:
+    _group(records, group_id)
+    return Summary.of(Role(row.role) for row in records.find(RoleAssignment) if row.group_id == group_id)
+
+
+@router.get("/roles/workspace/{workspace_id}")
+def members_of_workspace(workspace_id: int, records: TheRecords, who: Viewer) -> WorkspaceMembers:
+    """Who may see or change this workspace: as long as roles hold for the whole master, all who have any."""
+    rows = records.find(RoleAssignment)
+    groups, users = {row.group_id for row in rows}, {row.user_id for row in rows}
+    return WorkspaceMembers(
+        groups=[_details(records, group) for group in _groups(records) if group.id in groups],
+        users_assigned_directly=[User.of(user) for user in records.find(stored.User) if user.id in users],
+        assignments=[_with_assignments(role, rows) for role in sorted(NAMES)],
+    )
+
+
+@router.post("/roles/add-assignments")
+def assign(request: Assignments, records: TheRecords, who: Owner) -> dict[str, str]:
+    """Raises NotSupportedYet for a role in one workspace alone. Nothing is assigned where one of them is wrong."""
+    rows = _rows(records, request)
+    for row in rows:
+        records.put(row)
+    return {}
+
+
+@router.post("/roles/remove-assignments")
+def unassign(request: Assignments, records: TheRecords, who: Owner) -> dict[str, str]:
+    """Raises NotFound for one that there is not; then none is removed."""
+    keys = [stored.key(row) for row in _rows(records, request)]
+    rows = {stored.key(row): row for row in records.find(RoleAssignment)}
+    for key in keys:
+        if key not in rows:
+            raise NotFound(f"the role {NAMES[Role(key[2])]} is not assigned there: nothing was removed")
+    for key in keys:
+        records.drop(rows[key])
+    return {}
+
+
+def _rows(records: Records, request: Assignments) -> list[RoleAssignment]:
+    """Raises NotFound, NotSupportedYet."""
+    now, rows = time.time(), []
+    pairs = [(one.user_id, 0, one.role_assignment) for one in request.user_role_assignments or ()]
+    pairs += [(0, one.group_id, one.role_assignment) for one in request.group_role_assignments or ()]
+    for user_id, group_id, assignment in pairs:
+        if assignment.scope_workspace_id:
+            raise NotSupportedYet(
+                "a role in one workspace alone is not supported yet: leave the workspace out, and the role holds for all of them"
+            )
+        if group_id:
+            _group(records, group_id)
+        else:
+            records.get(stored.User, user_id)
+        rows.append(RoleAssignment(user_id, group_id, _role(assignment.role.role_id), now))
+    return rows
+
+
+def _role(role_id: int) -> Role:
+    """Raises NotFound."""
+    if role_id not in set(NAMES):
+        raise NotFound(f"there is no role {role_id}; det rbac list-roles lists them")
+    return Role(role_id)
+
+
+def _with_assignments(role: Role, rows: Sequence[RoleAssignment]) -> RoleWithAssignments:
+    assignment = Assignment(role=RoleOnWire.of(role), scope_cluster=True)
+    rows = [row for row in rows if row.role == role]
+    return RoleWithAssignments(
+        role=assignment.role,
+        user_role_assignments=[
+            UserAssignment(user_id=row.user_id, role_assignment=assignment) for row in rows if row.user_id
+        ],
+        group_role_assignments=[
+            GroupAssignment(group_id=row.group_id, role_assignment=assignment) for row in rows if row.group_id
+        ],
+    )
+
+
+# --- groups
+
+
+@router.post("/groups/search")
+def list_groups(request: GroupSearch, records: TheRecords, who: Viewer) -> Groups:
+    """``name``: the whole name. ``user_id``: those that this user is a member of."""
+    matches = [
+        GroupResult(group=GroupOnWire(group_id=group.id, name=group.name), num_members=len(group.members))
+        for group in _groups(records)
+        if request.name in (None, "", group.name) and (not request.user_id or request.user_id in group.members)
+    ]
+    shown, pagination = paged(matches, request.offset or 0, request.limit)
+    return Groups(groups=shown, pagination=pagination)
+
+
+@router.post("/groups")
+def create_group(request: GroupFields, records: TheRecords, who: Owner) -> GroupAnswer:
+    with records.exclusive():
+        name = _new_name(records, request.name)
+        group = records.add(stored.Group, name=name, members=_members(records, (), request))
+    return GroupAnswer(group=_details(records, group))
+
+
+@router.get("/groups/{group_id}")
+def get_group(group_id: int, records: TheRecords, who: Viewer) -> GroupAnswer:
+    return GroupAnswer(group=_details(records, _group(records, group_id)))
+
+
+@router.put("/groups/{group_id}")
+def change_group(group_id: int, request: GroupFields, records: TheRecords, who: Owner) -> GroupAnswer:
+    with records.exclusive():
+        before = _group(records, group_id)
+        name = before.name if request.name in (None, "", before.name) else _new_name(records, request.name)
+        members = _members(records, before.members, request)
+        after = records.change(stored.Group, group_id, to=lambda group: replace(group, name=name, members=members))
+    return GroupAnswer(group=_details(records, after))
+
+
+@router.delete("/groups/{group_id}")
+def delete_group(group_id: int, records: TheRecords, who: Owner) -> dict[str, str]:
+    """Its members lose the roles that they have by it."""
+    with records.exclusive():
+        _group(records, group_id)
+        for row in records.find(RoleAssignment):
+            if row.group_id == group_id:
+                records.drop(row)
+        records.change(stored.Group, group_id, to=lambda group: replace(group, deleted=True, members=[]))
+    return {}
+
+
+@router.patch("/users/assignments")
+def assign_groups(request: GroupsOfUsers, records: TheRecords, who: Owner) -> dict[str, str]:
+    """Put users into groups, and take them out of others."""
+    with records.exclusive():
+        for group_id in {*request.add_groups, *request.remove_groups}:
+            _group(records, group_id)
+        for user_id in request.user_ids:
+            records.get(stored.User, user_id)
+        for group_id in request.add_groups:
+            _change_members(records, group_id, lambda members: {*members, *request.user_ids})
+        for group_id in request.remove_groups:
+            _change_members(records, group_id, lambda members: {*members} - {*request.user_ids})
+    return {}
+
+
+def _change_members(records: Records, group_id: int, to: Callable[[Sequence[int]], set[int]]) -> None:
+    records.change(stored.Group, group_id, to=lambda group: replace(group, members=sorted(to(group.members))))
+
+
+def _groups(records: Records) -> list[stored.Group]:
+    return [group for group in records.find(stored.Group) if not group.deleted]
+
+
+def _group(records: Records, group_id: int) -> stored.Group:
+    """Raises NotFound."""
+    for group in _groups(records):
+        if group.id == group_id:
+            return group
+    raise NotFound(f"group {group_id} not found")
+
+
+def _new_name(records: Records, name: str | None) -> str:
+    """Raises Refused, AlreadyExists."""
+    if not name or not name.strip():
+        raise Refused("a group needs a name")
+    if any(group.name == name for group in _groups(records)):
+        raise AlreadyExists(f"there is a group {name!r} already")
+    return name
+
+
+def _members(records: Records, before: Sequence[int], request: GroupFields) -> list[int]:
+    """Raises NotFound for a user whom there is not."""
+    for user_id in request.add_users or ():
+        records.get(stored.User, user_id)
+    return sorted({*before, *(request.add_users or ())} - {*(request.remove_users or ())})
+
+
+def _details(records: Records, group: stored.Group) -> GroupDetails:
+    users = [User.of(user) for user in records.find(stored.User) if user.id in group.members]
+    return GroupDetails(group_id=group.id, name=group.name, users=users)

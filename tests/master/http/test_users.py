@@ -1,0 +1,221 @@
+"""Users besides the owner: what they are created with, what a role lets them do, and how it ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dethpc.client import Session, experiments, roles, users
+from dethpc.client import login as logins
+from dethpc.client.address import stored_login
+from dethpc.domain.records import Group, RoleAssignment, User
+from dethpc.domain.roles import Role
+from dethpc.errors import ForbiddenException, NotFound, NotSupportedYet, Refused, Unauthorized
+from dethpc.master.rebuild import recreate
+from dethpc.state import open_store
+from dethpc.state.queries import records as stored
+from tests.master.conftest import Published, Served, experiment, trained, trial
+from tests.master.http.test_control import YAML
+
+PASSWORD = "Correct-horse-1"
+
+
+def log_in(served: Served, username: str, password: str = PASSWORD) -> Session:
+    return Session(served.url, logins.login(served.url, username, password))
+
+
+@pytest.fixture
+def grace(served: Served) -> Session:
+    """Of a new user."""
+    served.put([experiment(1), *trained(trial(1))])
+    users.create(served.session, "grace", PASSWORD, display_name="Grace H.")
+    return log_in(served, "grace")
+
+
+def assert_forbidden(act: Any, *words: Any, **named: Any) -> None:
+    with pytest.raises(ForbiddenException):
+        act(*words, **named)
+
+
+def test_a_new_user_looks_and_an_editor_acts(served: Served, grace: Session) -> None:
+    assert users.me(grace)["username"] == "grace" and users.me(grace)["displayName"] == "Grace H."
+    assert [row["id"] for row in experiments.listing(grace)["experiments"]] == [1]
+    for action in ("archive", "kill"):
+        assert_forbidden(experiments.act, grace, 1, action)
+    assert_forbidden(experiments.delete, grace, 1)
+    assert_forbidden(experiments.create, grace, YAML, [])
+    roles.assign(served.session, "editor", user_id=users.me(grace)["id"])
+    experiments.act(grace, 1, "archive")
+    assert_forbidden(users.create, grace, "eve", PASSWORD)
+    assert_forbidden(grace.get, "/api/v1/master/config")
+    roles.unassign(served.session, "Editor", user_id=users.me(grace)["id"])
+    assert_forbidden(experiments.delete, grace, 1)
+    with pytest.raises(NotFound, match="Editor is not assigned there"):
+        roles.unassign(served.session, "Editor", user_id=users.me(grace)["id"])
+
+
+def test_jobs_are_the_owners_whoever_creates_the_experiment(served: Served, grace: Session) -> None:
+    roles.assign(served.session, "Editor", user_id=users.me(grace)["id"])
+    row = experiments.create(grace, YAML, [], activate=False)["experiment"]
+    assert row["username"] == served.owner
+
+
+def test_users_change_themselves_and_admins_everybody(served: Served, grace: Session) -> None:
+    me, owner = users.me(grace)["id"], users.me(served.session)["id"]
+    users.change(grace, me, displayName="Amazing Grace")
+    for changes in ({"admin": True}, {"username": "root"}, {"active": False}):
+        assert_forbidden(users.change, grace, me, **changes)
+    for changes in ({"password": PASSWORD}, {"displayName": "x"}):
+        assert_forbidden(users.change, grace, owner, **changes)
+    assert_forbidden(grace.post, f"/api/v1/users/{owner}/password", PASSWORD)
+    assert_forbidden(grace.post, "/api/v1/tokens", {"userId": owner})
+    for changes in ({"admin": False}, {"active": False}, {"username": "x"}):
+        with pytest.raises(Refused, match="the owner of a master is who runs it"):
+            users.change(served.session, owner, **changes)
+    with pytest.raises(Refused, match="it needs at least 8"):
+        users.change(grace, me, password="short")
+    users.change(served.session, me, username="hopper", admin=True)
+    assert users.me(grace)["username"] == "hopper" and users.me(grace)["admin"]
+    assert users.create(grace, "eve", "")["id"] == 3
+    with pytest.raises(Refused, match="there is a user 'eve' already"):
+        users.create(served.session, "eve", "")
+    for name in ("", "a b", "a/b", "x" * 101):
+        with pytest.raises(Refused, match="a username has letters"):
+            users.create(served.session, name, "")
+
+
+def test_a_new_password_ends_the_users_own_logins_and_no_others(served: Served, grace: Session) -> None:
+    token = served.session.post("/api/v1/tokens", {})["token"]
+    users.change(grace, users.me(grace)["id"], password="Another-horse-2")
+    for act in (lambda: users.me(grace), lambda: log_in(served, "grace")):
+        with pytest.raises(Unauthorized):
+            act()
+    assert users.me(log_in(served, "grace", "Another-horse-2"))["username"] == "grace"
+    assert users.me(Session(served.url, token))["username"] == served.owner
+
+
+def test_who_is_deactivated_is_out_at_once(served: Served, grace: Session) -> None:
+    me = users.me(grace)["id"]
+    token = grace.post("/api/v1/tokens", {"lifespan": "-1"})["token"]
+    users.change(served.session, me, active=False)
+    for session in (grace, Session(served.url, token)):
+        with pytest.raises(Unauthorized):
+            users.me(session)
+    with pytest.raises(Unauthorized, match="invalid credentials"):
+        log_in(served, "grace")
+    users.change(served.session, me, active=True)
+    assert users.me(log_in(served, "grace"))["active"]
+    with pytest.raises(Unauthorized):  # what has ended stays so
+        users.me(Session(served.url, token))
+
+
+def test_each_user_sees_their_own_logins_and_tokens(served: Served, grace: Session) -> None:
+    served.session.post("/api/v1/tokens", {"description": "the owner's"})
+    grace.post("/api/v1/tokens", {"description": "mine"})
+    described = [row["description"] for row in grace.get("/api/v1/tokens")["tokenInfo"]]
+    assert described == ["mine"] and len(served.session.get("/api/v1/tokens")["tokenInfo"]) == 2
+    (login,) = users.logins(grace)
+    assert login["current"] and users.logins(served.session) == []
+    owners = log_in(served, served.owner, served.token)
+    (other,) = users.logins(owners)
+    with pytest.raises(NotFound):
+        users.end_login(grace, other["id"])
+    with pytest.raises(NotFound):
+        grace.patch("/api/v1/tokens/1", {"setRevoked": True})
+    users.logout(grace, everywhere=True)
+    assert users.me(owners)["username"] == served.owner
+
+
+def test_groups_give_roles_to_their_members(served: Served, grace: Session) -> None:
+    me = users.me(grace)["id"]
+    lab = roles.create_group(served.session, "lab", [me])
+    assert_forbidden(experiments.act, grace, 1, "archive")
+    roles.assign(served.session, "Editor", group_id=lab["groupId"])
+    experiments.act(grace, 1, "archive")
+    assert [row["role"]["name"] for row in roles.of_user(served.session, me)] == ["Editor", "Viewer"]
+    assert [row["name"] for row in roles.of_group(served.session, lab["groupId"])] == ["Editor"]
+    roles.change_group(served.session, lab["groupId"], removeUsers=[me])
+    assert_forbidden(experiments.act, grace, 1, "unarchive")
+    served.session.patch("/api/v1/users/assignments", {"userIds": [me], "addGroups": [lab["groupId"]]})
+    experiments.act(grace, 1, "unarchive")
+    with pytest.raises(Refused, match="there is a group 'lab' already"):
+        roles.create_group(served.session, "lab")
+    with pytest.raises(NotFound):
+        roles.create_group(served.session, "other", [99])
+    roles.delete_group(served.session, lab["groupId"])
+    assert_forbidden(experiments.act, grace, 1, "archive")
+    with pytest.raises(NotFound, match=r"there is no group 'lab' \(there are none\)"):
+        roles.group(served.session, "lab")
+
+
+def test_a_role_in_one_workspace_alone_is_refused_and_nothing_is_assigned(served: Served, grace: Session) -> None:
+    me = users.me(grace)["id"]
+    assignment = {"userId": me, "roleAssignment": {"role": {"roleId": 2}}}
+    limited = {"userId": me, "roleAssignment": {"role": {"roleId": 2}, "scopeWorkspaceId": 1}}
+    with pytest.raises(NotSupportedYet, match="leave the workspace out"):
+        served.session.post("/api/v1/roles/add-assignments", {"userRoleAssignments": [assignment, limited]})
+    assert_forbidden(experiments.act, grace, 1, "archive")
+    with pytest.raises(NotFound, match="there is no role 7"):
+        served.session.post(
+            "/api/v1/roles/add-assignments",
+            {"userRoleAssignments": [{"userId": me, "roleAssignment": {"role": {"roleId": 7}}}]},
+        )
+
+
+def test_a_rebuild_brings_them_back(served: Served, grace: Session, tmp_path: Path) -> None:
+    me = users.me(grace)["id"]
+    lab = roles.create_group(served.session, "lab", [me])["groupId"]
+    roles.assign(served.session, "Editor", group_id=lab)
+    with open_store(tmp_path / "again.db") as again:
+        recreate(served.daemon.services.installation.home, again)
+        with again.read() as connection:
+            assert [user.username for user in stored.find(connection, User)] == [served.owner, "grace"]
+            assert [group.members for group in stored.find(connection, Group)] == [[me]]
+            rows = {(row.user_id, row.group_id, row.role) for row in stored.find(connection, RoleAssignment)}
+            assert rows == {(me, 0, Role.VIEWER), (0, lab, Role.EDITOR)}
+
+
+def test_a_login_is_kept_where_determineds_clients_look(
+    served: Served, grace: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DET_DEBUG_CONFIG_PATH", str(tmp_path / "config"))
+    logins.remember(served.url, "ada", "first")
+    logins.remember(served.url, "grace", logins.login(served.url, "grace", PASSWORD))
+    path = tmp_path / "config" / "auth.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert stored_login(served.url, "ada") == "first" and stored_login(served.url, "eve") is None
+    assert users.me(Session(served.url, stored_login(served.url)))["username"] == "grace"
+
+
+def test_the_published_client_works_with_them(published: Published, served: Served) -> None:
+    published.det("user", "create", "grace", "--password", PASSWORD)
+    assert "grace" in published.det("user", "list")
+    published.det("user", "edit", "grace", "--display-name", "Grace H.")
+    published.det("user-group", "create", "lab", "--add-user", "grace")
+    assert "grace" in published.det("user-group", "describe", "lab") and "lab" in published.det("user-group", "list")
+    assert "Editor" in published.det("rbac", "list-roles")
+    published.det("rbac", "assign-role", "Editor", "--group-name-to-assign", "lab")
+    assert "lab" in published.det("rbac", "list-users-roles", "grace")
+    assert "Editor" in published.det("rbac", "list-groups-roles", "lab")
+    assert "lab" in published.det("rbac", "describe-role", "Editor")
+    assert "create experiment" in published.det("rbac", "my-permissions")
+    published.det("rbac", "unassign-role", "Editor", "--group-name-to-assign", "lab")
+    published.det("user", "edit", "grace", "--active", "false")
+    published.det("user", "edit", "grace", "--active", "true", "--username", "hopper")
+    published.det("user-group", "remove-user", "lab", "hopper")
+    published.det("user-group", "delete", "lab", "--yes")
+    assert "hopper" in published.det("user", "list")
+
+
+def test_the_masters_log_says_what_others_than_the_owner_ask_for(
+    served: Served, grace: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "dethpc.master.http.middleware")
+    assert_forbidden(experiments.act, grace, 1, "kill")
+    experiments.act(served.session, 1, "archive")
+    users.me(grace)
+    assert [record.message for record in caplog.records if record.name.endswith("middleware")] == [
+        "user grace asks for POST /api/v1/experiments/1/kill"
+    ]
