@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from starlette.requests import Request
 
 from dethpc.client.session import Session
+from dethpc.domain.roles import Role
 
 PROOF = "proof"
 """The field of a form that holds a session's proof; as a header: ``X-Dethpc-Proof``."""
@@ -35,6 +36,14 @@ class Login(Protocol):
     @property
     def host(self) -> str:
         """The only host name under which its cookie counts."""
+
+    @property
+    def user(self) -> int:
+        """Whose it is: what is made for one user is shown to no other."""
+
+    @property
+    def role(self) -> Role:
+        """What the user may do: pages offer no more."""
 
 
 @dataclass(frozen=True, slots=True)

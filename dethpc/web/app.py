@@ -22,6 +22,7 @@ from starlette.routing import Route
 from dethpc import errors
 from dethpc.client.in_process import App, InProcess
 from dethpc.client.session import Session
+from dethpc.domain.roles import Role
 from dethpc.web import following, show
 from dethpc.web.access import PROOF, Caller, May, Sessions, home, proof_of, where
 from dethpc.web.asked import Answer, Download, Goto, Handler, Page, PageRequest, pairs, up
@@ -130,7 +131,9 @@ class Pages:
             if (
                 request.method == "GET" and handler not in entry.OPEN and "hx-request" in request.headers
             ):  # a page that was told of a change
-                return await self._shared.answer((page_request.path, page_request.pairs), make)
+                return await self._shared.answer(
+                    (request.state.login.user, page_request.path, page_request.pairs), make
+                )
             return await make()
 
         return endpoint
@@ -186,9 +189,9 @@ class Pages:
                     need = needed(handler, page_request.form.get("action", ""))
                     page_request, asking = sure.allowed(page_request, need)
             return self._answer(asking or handler(page_request), page_request, request)
-        except errors.Unauthorized:
-            return self._to_login(request)
         except errors.DethpcError as error:
+            if isinstance(error, errors.Unauthorized) and not isinstance(error, errors.ForbiddenException):
+                return self._to_login(request)
             if request.method == "POST" and isinstance(error, _SAID_THERE):
                 back = page_request.form.get("back") or page_request.path.removesuffix("/act").removesuffix("/edit")
                 return self._answer(Goto(back, f"Refused: {error}"), page_request, request)
@@ -231,6 +234,7 @@ class Pages:
             "since": page_request.since,
             "version": self._version,
             "inside": request.state.login is not None,
+            "looks_only": request.state.login is not None and request.state.login.role < Role.EDITOR,
             "login": self._cookie,
             "notice": self._notice() if request.state.login is not None else "",
             "said": ""
@@ -349,7 +353,13 @@ class Pages:
 
 _STATIC = _HERE / "static"
 
-_SAID_THERE = (errors.Refused, errors.ConfigError, errors.NotSupportedYet, errors.SchedulerUnavailable)
+_SAID_THERE = (
+    errors.Refused,
+    errors.ConfigError,
+    errors.NotSupportedYet,
+    errors.SchedulerUnavailable,
+    errors.ForbiddenException,
+)
 """What kept a form from being followed: said on the page that it came from, which has everything else to show."""
 
 
@@ -396,6 +406,7 @@ def _stamp(files: dict[str, Path]) -> str:
 def _status(error: errors.DethpcError) -> int:
     table: tuple[tuple[type[Exception], int], ...] = (
         (errors.NotFound, 404),
+        (errors.ForbiddenException, 403),
         (errors.Refused, 400),
         (errors.ConfigError, 400),
         (errors.NotSupportedYet, 501),

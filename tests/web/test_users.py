@@ -1,0 +1,63 @@
+"""Pages of users besides the owner: a viewer sees, and what a role does not reach says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from dethpc.client import Session, login, roles, users
+from tests.master.conftest import Served
+from tests.web.conftest import Visitor
+
+PASSWORD = "Correct-horse-1"
+
+
+@pytest.fixture
+def grace(served: Served, visitor: Visitor) -> Visitor:
+    """The browser of a viewer, who came in by a password."""
+    users.create(served.session, "grace", PASSWORD)
+    browser = Visitor(served.url)
+    browser.named_by(visitor.host.partition(":")[0])
+    entered = browser.post("login", {"username": "grace", "password": PASSWORD})
+    assert entered.status == 200 and browser.cookie, entered
+    return browser
+
+
+@pytest.mark.parametrize("path", ["experiments", "experiments/1", "trials/1", "queue", "trials/1/logs", "cluster"])
+def test_a_viewer_sees(grace: Visitor, path: str) -> None:
+    assert grace.get(path).status == 200
+
+
+def test_a_viewer_changes_nothing_and_is_told_why(grace: Visitor, served: Served) -> None:
+    assert 'class="looks-only"' in grace.get("experiments/1").text
+    answer = grace.post("experiments/1/act", {"action": "archive"})
+    assert answer.status == 303 and "needs+the+role+Editor" in answer.headers["location"].replace("%20", "+")
+    assert served.session.get("/api/v1/experiments/1")["experiment"]["archived"] is False
+    roles.assign(served.session, "Editor", user_id=2)
+    assert 'class="looks-only"' not in grace.get("experiments/1").text
+    assert grace.post("experiments/1/act", {"action": "archive"}).status == 303
+    assert served.session.get("/api/v1/experiments/1")["experiment"]["archived"] is True
+
+
+def test_what_is_made_for_the_owner_is_shown_to_no_other(grace: Visitor, visitor: Visitor) -> None:
+    told_of_a_change = {"HX-Request": "true"}
+    mine, theirs = (who.get("doctor", **told_of_a_change) for who in (visitor, grace))
+    assert (mine.status, theirs.status) == (200, 403) and "needs the role ClusterAdmin" in theirs.text
+    mine, theirs = (who.get("sessions", **told_of_a_change) for who in (visitor, grace))
+    assert (mine.status, theirs.status) == (200, 200) and theirs.text != mine.text
+
+
+def test_who_is_deactivated_is_sent_to_the_login(grace: Visitor, served: Served) -> None:
+    users.change(served.session, 2, active=False)
+    assert grace.get("experiments").status in (302, 303, 401)
+    with pytest.raises(Exception, match="invalid credentials"):
+        Session(served.url, login.login(served.url, "grace", PASSWORD))
+
+
+def test_a_code_lets_in_the_user_who_asked_for_it(served: Served, visitor: Visitor) -> None:
+    users.create(served.session, "grace", PASSWORD)
+    session = Session(served.url, login.login(served.url, "grace", PASSWORD))
+    made = session.post("/api/v1/auth/code")
+    browser = Visitor(served.url).named_by(made["host"])
+    assert browser.get(f"enter?code={made['code']}").status == 200
+    answer = browser.post("experiments/1/act", {"action": "archive"})
+    assert answer.status == 303 and "grace" in answer.headers["location"]
