@@ -113,6 +113,20 @@ def _templates(session: Session) -> Words:
         yield template["name"], ""
 
 
+def _groups(session: Session) -> Words:
+    from dethpc.client import roles
+
+    for group in roles.groups(session):
+        yield group["name"], ""
+
+
+def _roles(session: Session) -> Words:
+    from dethpc.client import roles
+
+    for role in roles.roles(session):
+        yield role["name"], ""
+
+
 Source = Callable[["Session"], Words]
 
 _OF_PARAMETER: dict[str, list[Source]] = {
@@ -130,6 +144,11 @@ _OF_PARAMETER: dict[str, list[Source]] = {
     "username": [_users],
     "template": [_templates],
     "template_name": [_templates],
+    "group_name": [_groups],
+    "group_name_to_assign": [_groups],
+    "old_group_name": [_groups],
+    "role_name": [_roles],
+    "username_to_assign": [_users],
     "token_id": [_tokens],
     "webhook_id": [_webhooks],
     "token_ids": [_tokens],

@@ -99,20 +99,25 @@ def _settings() -> Settings:
 def _session(settings: Settings) -> Optional[Session]:
     """None when no master is known."""
     from dethpc.client import Session, master_url, token
-    from dethpc.client.address import canonical
+    from dethpc.client.address import canonical, stored_login
 
-    if settings.user and settings.user != _me():
-        raise errors.NotSupportedYet(
-            "-u/--user: acting as another user is not supported yet; leave it out (and DET_USER unset) to act as yourself"
-        )
     try:
         url = canonical(settings.master) if settings.master else master_url(home_only())
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="'-m' / '--master' / DET_MASTER") from None
-    return Session(url, token(url), certain=not settings.master) if url else None
+    if url is None:
+        return None
+    if not settings.user or settings.user == _unix_user():
+        return Session(url, token(url), certain=not settings.master)
+    if (login := stored_login(url, settings.user)) is None:
+        raise errors.Unauthorized(
+            f"-u/--user: there is no login of user {settings.user!r} at {url}; log in first: "
+            f"det -m {url} user login {settings.user}"
+        )
+    return Session(url, login, certain=not settings.master)
 
 
-def _me() -> str:
+def _unix_user() -> str:
     import getpass
 
     return getpass.getuser()

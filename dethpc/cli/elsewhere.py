@@ -18,10 +18,11 @@ ALIASES = {
 """Short names of nouns that are not here, as Determined has them."""
 
 _NO_LOGIN = (
-    "There is no login: your token file is enough. For another master, set DET_MASTER and DET_USER_TOKEN "
+    "Your token file is enough for your own master. At another, set DET_MASTER: det user login NAME, or DET_USER_TOKEN "
     "(det token create makes one)"
 )
-_ONE_USER = "Users are not needed: a master serves the one user who started it, and other users start their own"
+_NO_PROVIDER = "There is no identity provider: users have passwords (det user change-password) and access tokens (det token create)"
+_AS_OWNER = "Jobs run as the user who started the master"
 _NO_KUBERNETES = "It belongs to Kubernetes; limits of pools are in the site file (docs/site-config.md)"
 _NO_MACHINES = (
     "Slurm has the machines, so nothing is to deploy; to try a real Slurm on this one: det deploy slurm-dev up"
@@ -62,10 +63,9 @@ _SENTENCES = {
     "master config set": "Edit the site file, then end the master: det master down; the next one reads it",
     "nb": _NOTEBOOK,
     "notebook": _NOTEBOOK,
-    "oauth": _ONE_USER,
+    "oauth": _NO_PROVIDER,
     "ps": _OVERVIEW,
     "queue": "The queue is shown by: det job list",
-    "rbac": _ONE_USER,
     "resource-pool bindings": "It is not needed: every workspace may use every pool",
     "resources": "det resource-pool goodput shows where the slot-hours went; for the whole cluster: Slurm's sreport",
     "run": _CREATE,
@@ -86,15 +86,9 @@ _SENTENCES = {
     "token login": _NO_LOGIN,
     "trial set": _LOGS_STAY,
     "trial support-bundle": "Collect these instead: det trial describe ID --json, det trial logs ID and det doctor",
-    "user activate": _ONE_USER,
-    "user create": _ONE_USER,
-    "user deactivate": _ONE_USER,
-    "user link-with-agent-user": "It is not needed: jobs run as the user who started the master",
-    "user login": _NO_LOGIN,
-    "user rename": "It is not possible: your name is the one of your account on this machine",
-    "user-group": _ONE_USER,
+    "user link-with-agent-user": _AS_OWNER,
     "workspace bindings": _NO_KUBERNETES,
-    "workspace list-members": _ONE_USER,
+    "workspace list-members": "Roles hold in every workspace: det rbac describe-role Viewer lists who has one",
     "workspace resource-quota": _NO_KUBERNETES,
 }
 
@@ -148,10 +142,18 @@ _OPTIONS = {
         for option in "--auto-create-namespace --auto-create-namespace-all-clusters --cluster-name --namespace -n "
         "--resource-quota".split()
     },
-    "user edit --active": _ONE_USER,
-    "user edit --admin": _ONE_USER,
-    "user edit --remote": _ONE_USER,
-    "user edit --username": _SENTENCES["user rename"],
+    "rbac list-roles --exclude-global-roles": "Each role holds in every workspace: leave the option out",
+    **{
+        f"{command} {option}": "All of them are listed: leave the option out"
+        for command in ("rbac list-roles", "user-group list")
+        for option in ("--limit", "--offset", "--pages")
+    },
+    "rbac assign-role --workspace-name": "A role holds in every workspace: leave the option out",
+    "rbac assign-role -w": "A role holds in every workspace: leave the option out",
+    "rbac unassign-role --workspace-name": "A role holds in every workspace: leave the option out",
+    "rbac unassign-role -w": "A role holds in every workspace: leave the option out",
+    "user create --remote": _NO_PROVIDER,
+    "user edit --remote": _NO_PROVIDER,
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Any, Optional
 
 import click
 
@@ -14,7 +14,7 @@ from dethpc.cli.group import Failed, LazyGroup
 
 @click.group(cls=LazyGroup)
 def user() -> None:
-    """Show who you are to the master, and who else may log in."""
+    """Manage who may log in to the master. Jobs run as the user who started it, whoever creates the experiment."""
 
 
 @user.command("list")
@@ -28,10 +28,10 @@ def list_users(inactive: bool, layout: tables.Layout) -> None:
     if layout.as_json:
         output.print_json(rows)
         return
-    tables.show(tables.Table(_COLUMNS, rows), layout)
+    tables.show(tables.Table(COLUMNS, rows), layout)
 
 
-_COLUMNS = [
+COLUMNS = [
     tables.Column("ID", "id", tables.COUNT),
     tables.Column("Username", "username"),
     tables.Column("Display name", "displayName", rank=1, least=12),
@@ -53,6 +53,50 @@ def whoami(as_json: bool) -> None:
         output.echo(f"You are logged in as user {me['username']!r}")
 
 
+@user.command()
+@click.argument("username")
+@click.option(
+    "--admin", is_flag=True, help="May do all that you may. Without it, the user may look: see det rbac assign-role."
+)
+@click.option("--password", metavar="TEXT", help="At least 8 characters. Default: asked for on a terminal.")
+@click.option("--display-name", metavar="NAME", default="", help="The name that pages and lists show.")
+def create(username: str, admin: bool, password: Optional[str], display_name: str) -> None:
+    """Create a user, who can look at everything: experiments, metrics, logs and code, without secrets."""
+    import sys
+
+    from dethpc.client import users
+
+    session = connect()
+    if password is None and sys.stdin.isatty():
+        password = _new_password(username)
+    row = users.create(session, username, password or "", admin=admin, display_name=display_name)
+    output.echo(f"Created user {row['username']!r} with ID {row['id']}")
+    if not password:
+        output.say(f"{username} cannot log in yet: det user change-password {username}, or det token create {username}")
+
+
+@user.command()
+@click.argument("username", required=False)
+def login(username: Optional[str]) -> None:
+    """Log in to the master that -m or DET_MASTER names, with a user's password. Your own master needs no login: your token file is
+    enough."""
+    import getpass
+
+    from dethpc.client.login import login as log_in
+    from dethpc.client.login import remember
+
+    url = connect(start=False).url
+    username = username or getpass.getuser()
+    password = click.prompt(f"Password of user {username!r}", hide_input=True)
+    remember(url, username, log_in(url, username, password))
+    output.echo(f"Logged in to {url} as user {username!r}")
+
+
+def _new_password(username: str) -> str:
+    password: str = click.prompt(f"New password for user {username!r}", hide_input=True, confirmation_prompt=True)
+    return password
+
+
 @user.command("change-password")
 @click.argument("username", required=False)
 def change_password(username: Optional[str]) -> None:
@@ -62,8 +106,7 @@ def change_password(username: Optional[str]) -> None:
 
     session = connect()
     user = users.by_name(session, username) if username else users.me(session)
-    password = click.prompt(f"New password for user {user['username']!r}", hide_input=True, confirmation_prompt=True)
-    users.change(session, user["id"], password=password)
+    users.change(session, user["id"], password=_new_password(user["username"]))
     output.echo("Password changed; every login and access token has ended")
 
 
@@ -86,11 +129,53 @@ def logout(everywhere: bool) -> None:
 
 @user.command()
 @click.argument("username")
-@click.option("--display-name", metavar="NAME", required=True, help="The name that pages and lists show.")
-def edit(username: str, display_name: str) -> None:
-    """Change a user's details."""
+@click.option("--display-name", metavar="NAME", help="The name that pages and lists show.")
+@click.option("--username", "new_name", metavar="NAME", help="The name to log in by.")
+@click.option("--active", type=click.BOOL, metavar="true|false", help="Whether the user may log in.")
+@click.option("--admin", type=click.BOOL, metavar="true|false", help="Whether the user may do all that you may.")
+def edit(
+    username: str,
+    display_name: Optional[str],
+    new_name: Optional[str],
+    active: Optional[bool],
+    admin: Optional[bool],
+) -> None:
+    """Change a user."""
+    fields = {"displayName": display_name, "username": new_name, "active": active, "admin": admin}
+    changes = {name: value for name, value in fields.items() if value is not None}
+    if not changes:
+        raise click.UsageError("Name what to change: --display-name, --username, --active or --admin.")
+    _change(username, changes)
+    output.echo(f"Changed user {username!r}")
+
+
+@user.command()
+@click.argument("username")
+def activate(username: str) -> None:
+    """Let a user log in again."""
+    _change(username, {"active": True})
+    output.echo(f"Activated user {username!r}")
+
+
+@user.command()
+@click.argument("username")
+def deactivate(username: str) -> None:
+    """Let a user log in no more. Their logins and access tokens end."""
+    _change(username, {"active": False})
+    output.echo(f"Deactivated user {username!r}")
+
+
+@user.command()
+@click.argument("username")
+@click.argument("new_name")
+def rename(username: str, new_name: str) -> None:
+    """Change the name that a user logs in by."""
+    _change(username, {"username": new_name})
+    output.echo(f"Renamed user {username!r} to {new_name!r}")
+
+
+def _change(username: str, changes: dict[str, Any]) -> None:
     from dethpc.client import users
 
     session = connect()
-    users.change(session, users.by_name(session, username)["id"], displayName=display_name)
-    output.echo(f"Changed user {username!r}")
+    users.change(session, users.by_name(session, username)["id"], **changes)

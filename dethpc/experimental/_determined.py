@@ -232,6 +232,14 @@ class Determined:
     def get_session_username(self) -> str:
         return str(self.whoami().username)
 
+    def create_user(self, username: str, admin: bool, password: Optional[str] = None, remote: bool = False) -> User:
+        """One who is no admin may look. Without a password the user logs in by access tokens alone, as with ``remote``: there is no
+        identity provider. Raises AlreadyExists, Refused."""
+        from dethpc.client import users
+
+        wire = users.create(self._session, username, "" if remote else password or "", admin=admin)
+        return User._from_wire(self._session, wire)
+
     def get_user_by_id(self, user_id: int) -> User:
         """Raises NotFound."""
         return User._from_wire(self._session, self._session.get(f"/api/v1/users/{user_id}")["user"])

@@ -59,6 +59,7 @@ __all__ = [
     "Workspace",
     "create_experiment",
     "create_model",
+    "create_user",
     "create_workspace",
     "delete_workspace",
     "get_checkpoint",
@@ -245,6 +246,10 @@ def whoami() -> User:
 
 def get_session_username() -> str:
     return _the().get_session_username()
+
+
+def create_user(username: str, admin: bool, password: Optional[str] = None, remote: bool = False) -> User:
+    return _the().create_user(username, admin, password, remote)
 
 
 def get_user_by_id(user_id: int) -> User:

@@ -1,4 +1,4 @@
-"""Users. A master serves one: its owner."""
+"""Users of a master."""
 
 from __future__ import annotations
 
@@ -33,5 +33,22 @@ class User:
     def reload(self) -> None:
         self._take(self._session.get(f"/api/v1/users/{self.user_id}")["user"])
 
+    def _change(self, **changes: Any) -> None:
+        """Raises Forbidden for another user than oneself, unless one is an admin."""
+        self._take(self._session.patch(f"/api/v1/users/{self.user_id}", changes)["user"])
+
     def change_password(self, new_password: str) -> None:
-        self._session.patch(f"/api/v1/users/{self.user_id}", {"password": new_password, "isHashed": False})
+        self._change(password=new_password, isHashed=False)
+
+    def change_display_name(self, display_name: str) -> None:
+        self._change(displayName=display_name)
+
+    def rename(self, new_username: str) -> None:
+        self._change(username=new_username)
+
+    def activate(self) -> None:
+        self._change(active=True)
+
+    def deactivate(self) -> None:
+        """Their logins and access tokens end."""
+        self._change(active=False)

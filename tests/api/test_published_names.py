@@ -21,14 +21,14 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
 _MADE = "the Core API makes it, nobody else: ours writes a journal where theirs calls the master"
-_USERS = "a master serves its owner alone; several users come later"
+_USERS = "jobs run as the owner of the master: a link to a Unix user has no effect"
 _LAUNCHER = "inside of a launcher: its interface is its command line"
 _TRIALS = "inside of Determined's trial controllers"
 _LEGACY = "of TFKerasTrial, which is deprecated: the name is there, and using it says what to use instead"
 _RAISED = "the client makes it from the master's words, nobody else: it takes a message"
 _TASKS = "commands, notebooks, shells and TensorBoards come later"
 _TOKENS = "which tokens are kept where is the client's own affair: login(), login_with_cache() and login_from_task() are there"
-_ROLES = "roles and groups come with several users"
+_ROLES = "inside of the command line: dethpc.client has calls of its own for users and groups"
 _STORAGES = "inside of Determined's storage: files are copied by the Core API"
 _OBJECTS = "a prefix is taken as it is written"
 _HANDFUL = "inside of Determined: published training code takes merge_dicts and download_gcs_blob_with_backoff from it"
@@ -76,12 +76,7 @@ ACCEPTED = {
     "determined.experimental.*get_pachyderm_*": _PACHYDERM,
     "determined.experimental.*oauth_client*": "there is no OAuth here",
     "determined.experimental.*Oauth2ScimClient": "there is no OAuth here",
-    "determined.experimental.*create_user": _USERS,
-    "determined.experimental.*User.activate": _USERS,
-    "determined.experimental.*User.deactivate": _USERS,
-    "determined.experimental.*User.change_display_name": _USERS,
     "determined.experimental.*User.link_with_agent": _USERS,
-    "determined.experimental.*User.rename": _USERS,
     "determined.experimental.*delete_tensorboard_files": "comes with `det tensorboard`",
     "determined.experimental.*TrainingMetrics.__init__": "the SDK makes it, nobody else",
     "determined.experimental.*ValidationMetrics.__init__": "the SDK makes it, nobody else",

@@ -188,10 +188,11 @@ def test_completion_completes_nouns_and_verbs() -> None:
     assert complete("det experiment list-", 2) == ["list-trials", "list-checkpoints"]
 
 
-def test_acting_as_another_user_is_refused_not_ignored() -> None:
+def test_acting_as_another_user_needs_a_login_of_that_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DET_DEBUG_CONFIG_PATH", str(tmp_path))
     result = CliRunner().invoke(main, ["-m", "http://127.0.0.1:1", "-u", "bob", "experiment", "list"])
     assert result.exit_code == 1
-    assert "not supported yet" in result.output
+    assert "log in first: det -m http://127.0.0.1:1 user login bob" in result.output
 
 
 def test_acting_as_oneself_is_what_a_command_does_anyway(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,121 @@
+"""``det user-group``: sets of users that have roles together."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import click
+
+from dethpc.cli import output, tables
+from dethpc.cli.arguments import listing
+from dethpc.cli.connect import connect
+from dethpc.cli.group import LazyGroup
+
+_NAME = click.argument("group_name")
+_USERS = click.argument("usernames", metavar="USERNAME[,USERNAME...]")
+_YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+
+
+@click.group("user-group", cls=LazyGroup, aliases={"ls": "list"})
+def user_group() -> None:
+    """Manage groups of users, which have roles together (det rbac assign-role)."""
+
+
+@user_group.command("list")
+@click.option("--groups-user-belongs-to", "username", metavar="NAME", help="Only those of this user.")
+@listing
+def list_groups(username: Optional[str], layout: tables.Layout) -> None:
+    """List groups."""
+    from dethpc.client import roles, users
+
+    session = connect()
+    rows = roles.groups(session, user_id=users.by_name(session, username)["id"] if username else 0)
+    if layout.as_json:
+        output.print_json(rows)
+        return
+    columns = [
+        tables.Column("ID", "groupId", tables.COUNT),
+        tables.Column("Name", "name", least=12),
+        tables.Column("Members", "numMembers", tables.COUNT),
+    ]
+    tables.show(tables.Table(columns, rows), layout)
+
+
+@user_group.command()
+@_NAME
+@listing
+def describe(group_name: str, layout: tables.Layout) -> None:
+    """List the members of a group."""
+    from dethpc.cli.user import COLUMNS
+    from dethpc.client import roles
+
+    row = roles.group(connect(), group_name)
+    if layout.as_json:
+        output.print_json(row)
+    else:
+        tables.show(tables.Table(COLUMNS, row["users"]), layout)
+
+
+@user_group.command()
+@_NAME
+@click.option("--add-user", "usernames", metavar="NAME", multiple=True, help="A first member (repeatable).")
+def create(group_name: str, usernames: tuple[str, ...]) -> None:
+    """Create a group."""
+    from dethpc.client import roles, users
+
+    session = connect()
+    row = roles.create_group(session, group_name, [users.by_name(session, name)["id"] for name in usernames])
+    output.echo(f"Created group {row['name']!r} with ID {row['groupId']}")
+
+
+@user_group.command()
+@_NAME
+@_YES
+def delete(group_name: str, yes: bool) -> None:
+    """Delete a group. Its members lose the roles that they have by it."""
+    from dethpc.client import roles
+
+    session = connect()
+    row = roles.group(session, group_name)
+    if not yes:
+        click.confirm(f"Delete group {group_name!r}, which has {len(row['users'])} members?", abort=True)
+    roles.delete_group(session, row["groupId"])
+    output.echo(f"Deleted group {group_name!r}")
+
+
+@user_group.command("add-user")
+@_NAME
+@_USERS
+def add_user(group_name: str, usernames: str) -> None:
+    """Add users to a group."""
+    _change(group_name, usernames, "addUsers")
+    output.echo(f"Added {usernames} to group {group_name!r}")
+
+
+@user_group.command("remove-user")
+@_NAME
+@_USERS
+def remove_user(group_name: str, usernames: str) -> None:
+    """Remove users from a group."""
+    _change(group_name, usernames, "removeUsers")
+    output.echo(f"Removed {usernames} from group {group_name!r}")
+
+
+def _change(group_name: str, usernames: str, field: str) -> None:
+    from dethpc.client import roles, users
+
+    session = connect()
+    ids = [users.by_name(session, name.strip())["id"] for name in usernames.split(",")]
+    roles.change_group(session, roles.group(session, group_name)["groupId"], **{field: ids})
+
+
+@user_group.command("change-name")
+@click.argument("old_group_name")
+@click.argument("new_group_name")
+def change_name(old_group_name: str, new_group_name: str) -> None:
+    """Rename a group."""
+    from dethpc.client import roles
+
+    session = connect()
+    roles.change_group(session, roles.group(session, old_group_name)["groupId"], name=new_group_name)
+    output.echo(f"Renamed group {old_group_name!r} to {new_group_name!r}")
