@@ -24,11 +24,11 @@ REASONED: dict[str, str] = {
 
 COUNT = runpy.run_path(str(ROOT / "scripts" / "count"))
 RATCHET = {
-    "code lines": 66_670,
-    "modules": 806,
+    "code lines": 67_630,
+    "modules": 815,
     "functions with more than 6 arguments": 78,
     "arguments of a constructor": 15,
-    "names that say nothing": 73,
+    "names that say nothing": 67,
 }
 """What the house has (``scripts/count``). Lower these when it has less; a new noun raises the first two, in a commit that says by
 how much and for what."""

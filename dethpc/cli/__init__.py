@@ -54,6 +54,10 @@ __all__ = ["main"]
         "project": ("dethpc.cli.project:project", "Group experiments."),
         "template": ("dethpc.cli.template:template", "Manage templates of configurations."),
         "webhook": ("dethpc.cli.webhook:webhook", "Report what happens to experiments by HTTP, to Slack or by mail."),
+        "config-policies": (
+            "dethpc.cli.config_policies:config_policies",
+            "Show and set what every configuration must be like.",
+        ),
         "deploy": ("dethpc.cli.deploy:deploy", "Run a private Slurm for trying and testing."),
         "run-local": ("dethpc.cli.run_local:run_local", "Run a whole experiment on this machine."),
         "simulate": ("dethpc.cli.simulate:simulate", "Estimate what a search costs before it runs."),
@@ -77,6 +81,7 @@ __all__ = ["main"]
         "w": "workspace",
         "p": "project",
         "tpl": "template",
+        "cp": "config-policies",
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )

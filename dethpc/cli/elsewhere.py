@@ -12,7 +12,6 @@ from typing import Optional
 
 ALIASES = {
     "cmd": "command",
-    "cp": "config-policies",
     "res": "resources",
 }
 """Short names of nouns that are not here, as Determined has them."""
@@ -44,7 +43,6 @@ _SENTENCES = {
     "alloc": _TASKS,
     "auth": _NO_LOGIN,
     "command": "Slurm runs commands: srun --gpus=1 COMMAND waits for it, sbatch --gpus=1 --wrap COMMAND does not",
-    "config-policies": "Pools, limits and defaults are in the site file (docs/site-config.md); to see them: det master config",
     "dev": "The REST API is in docs/api.md, with a line for curl; a token for it: det token create",
     "dev auth-token": "Make one that you can revoke: det token create",
     "deploy aws": _NO_MACHINES,

@@ -121,6 +121,16 @@ class RoleAssignment:
     created_at: float
 
 
+@dataclass(slots=True)
+class ConfigPolicy:
+    """What an admin demands of configurations. ``workspace_id``: 0: of all. ``workload``: of which kind of work."""
+
+    workspace_id: int
+    workload: str
+    invariant_config: dict[str, Any] = field(default_factory=dict)
+    constraints: dict[str, Any] = field(default_factory=dict)
+
+
 UNCATEGORIZED = 1
 """The id of the workspace, and of the project, that hold what was created without naming any. Both are always there."""
 
@@ -282,6 +292,7 @@ Record = Union[
     TrialSource,
     Group,
     RoleAssignment,
+    ConfigPolicy,
 ]
 
 KEYS: dict[type, tuple[str, ...]] = {
@@ -301,6 +312,7 @@ KEYS: dict[type, tuple[str, ...]] = {
     TrialSource: ("trial_id", "checkpoint", "model_id", "model_version"),
     Group: ("id",),
     RoleAssignment: ("user_id", "group_id", "role"),
+    ConfigPolicy: ("workspace_id", "workload"),
 }
 """The fields that tell the records of one kind apart."""
 
@@ -321,6 +333,7 @@ FOUND_BY: dict[type, tuple[tuple[str, ...], ...]] = {
     TrialSource: (("checkpoint",),),
     Group: (("name",),),
     RoleAssignment: (),
+    ConfigPolicy: (),
 }
 """The fields by which records are looked up besides: the indexes of their tables."""
 

@@ -8,7 +8,7 @@ import secrets
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from dethpc.config.template import Template, laid_over
 from dethpc.config.wording import did_you_mean
 from dethpc.domain.environment import Environment
 from dethpc.domain.facts import Checkpoint, Experiment, Trial
-from dethpc.domain.records import UNCATEGORIZED, Workspace
+from dethpc.domain.records import UNCATEGORIZED, ConfigPolicy, Workspace
 from dethpc.domain.states import CheckpointState, State
 from dethpc.engine import events
 from dethpc.errors import ConfigError, ContextError, DethpcError, NotFound, Problem, Refused
@@ -29,6 +29,7 @@ from dethpc.master.durable import contexts
 from dethpc.master.experiments import (
     batch_scripts,
     code_notes,
+    config_policies,
     doubts,
     environments,
     filing,
@@ -66,6 +67,7 @@ class NewExperiment(NamedTuple):
     workspace: Workspace | None = None
     validate_only: bool = False
     template: Template | None = None
+    policies: Sequence[ConfigPolicy] = ()
     environment: bytes | None = None
 
 
@@ -88,7 +90,10 @@ class Creator:
         sent = environments.sent(request.environment)
         parent_id = request.parent_id
         config_yaml = revealed_text(request.config_yaml, self._store, self.defaults(), owner, parent_id)
-        with laid_over(config_yaml, request.template) as whole_yaml:
+        with (
+            laid_over(config_yaml, request.template) as users_yaml,
+            config_policies.imposed(users_yaml, request.policies) as whole_yaml,
+        ):
             config, notices = self._load(
                 whole_yaml,
                 request.context_targz,
@@ -96,6 +101,7 @@ class Creator:
                 sent=sent,
                 defaults=self._defaults_in(request.workspace, whole_yaml),
             )
+        config_policies.check_constraints(config, request.policies)
         if request.validate_only:
             return Experiment(
                 0, owner, config.to_json(), config_yaml, State.PAUSED, time.time(), seed=0, queue_id=""
@@ -135,15 +141,20 @@ class Creator:
         contexts.keep(self._home, request.context_targz)
         return experiment, notices
 
-    def go_on(self, owner: str, experiment_id: int, changes: str) -> tuple[Experiment, list[str]]:
+    def go_on(
+        self, owner: str, experiment_id: int, changes: str, policies: Sequence[ConfigPolicy] = ()
+    ) -> tuple[Experiment, list[str]]:
         """The experiment, which had ended, at work again, with ``changes`` to its configuration; and what its owner should know
         of it. Raises ConfigError with every mistake, NotFound, Refused."""
         with self._store.read() as connection:
             row = queries.experiment(connection, experiment_id)
         changes = revealed_text(changes, self._store, self.defaults(), owner, experiment_id)
-        config, more = self._admission.limited(
-            continued(experiment_id, ExperimentConfig.from_json(row.config), changes)
-        )
+        before = ExperimentConfig.from_json(row.config)
+        # Trials of a search go on unchanged, or not at all.
+        with config_policies.imposed(changes, policies if before.searcher.name == "single" else ()) as whole_changes:
+            changed = continued(experiment_id, before, whole_changes)
+        config, more = self._admission.limited(changed)
+        config_policies.check_constraints(config, policies)
         self._admission.check(config)
         environments.keep_for_copy(self._home, row)
 

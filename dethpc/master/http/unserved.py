@@ -22,7 +22,6 @@ _PARTS: dict[str, str] = {
     r"/api/v1/workspaces/[^/]+/((list-)?namespace-bindings|get-k8s-resource-quotas|set-resource-quota)": _KUBERNETES,
     r"/api/v1/resource-pools/[^/]+/workspace-bindings": _BINDINGS,
     r"(/api/v1)?/users": _SETTINGS,
-    r"/api/v1/config-policies": "configuration policies are not supported yet; site.yaml holds a site's defaults",
     r"/api/v1/experiments/[^/]+/tensorboard-files": "TensorBoard files are not deleted by request yet",
 }
 _SENTENCES = [(re.compile(f"(?:{beginning})(?:/|$)"), sentence) for beginning, sentence in _PARTS.items()]

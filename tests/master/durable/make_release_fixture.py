@@ -18,6 +18,7 @@ from dethpc.domain.facts import Experiment, NodeHealth, Row, Run, Trial
 from dethpc.domain.records import (
     ArchivedTrial,
     ClusterMessage,
+    ConfigPolicy,
     Group,
     LogDays,
     Model,
@@ -171,6 +172,7 @@ def make(folder: Path) -> None:
         records.put(TrialSource(1, "c-1", 1, 1, "INFERENCE", master.now()))
         records.put(Group(1, "lab", [ada.id]))
         records.put(RoleAssignment(0, 1, 2, master.now()))
+        records.put(ConfigPolicy(2, "EXPERIMENT", {"max_restarts": 1}, {"priority_limit": 10}))
         trigger = {"type": "EXPERIMENT_STATE_CHANGE", "condition": {"state": "ERROR"}}
         kind, mode = WebhookType.SLACK, WebhookMode.WORKSPACE
         records.put(Webhook(1, "chat", "https://example.org/", kind, mode, [trigger], ada.id, master.now()))

@@ -62,6 +62,7 @@ LATER = {
         records.WebhookDelivery,
         records.Group,
         records.RoleAssignment,
+        records.ConfigPolicy,
     }
 }
 """Kinds of records that a release had not yet."""

@@ -98,6 +98,7 @@ IDS: Mapping[str, object] = {
     "user_id": 1,
     "username": "OWNER",
     "webhook_id": 1,
+    "workload_type": "EXPERIMENT",
     "uuid": uuid_of(1, 2),
     "workspace_id": 1,
 }

@@ -115,6 +115,8 @@ VIEWER = """
     GET /api/v1/agents/{name}/slots/{slot}
     GET /api/v1/checkpoints
     GET /api/v1/checkpoints/{uuid}/metrics
+    GET /api/v1/config-policies/global/{workload_type}
+    GET /api/v1/config-policies/workspaces/{workspace_id}/{workload_type}
     GET /api/v1/experiment/labels
     GET /api/v1/experiments
     POST /api/v1/experiments-search
@@ -263,6 +265,10 @@ ADMIN = """
     POST /api/v1/agents/{name}/slots/{slot}/disable
     POST /api/v1/agents/{name}/slots/{slot}/enable
     POST /api/v1/cleanup_logs
+    DELETE /api/v1/config-policies/global/{workload_type}
+    PUT /api/v1/config-policies/global/{workload_type}
+    DELETE /api/v1/config-policies/workspaces/{workspace_id}/{workload_type}
+    PUT /api/v1/config-policies/workspaces/{workspace_id}/{workload_type}
     GET /api/v1/contexts/{digest}
     GET /api/v1/doctor
     POST /api/v1/doctor

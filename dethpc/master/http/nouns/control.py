@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -11,17 +11,18 @@ from fastapi import Depends
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from dethpc.domain.records import Project
+from dethpc.config.experiment import ExperimentConfig
+from dethpc.domain.records import ConfigPolicy, Project
 from dethpc.engine import events
 from dethpc.engine.changes import ExperimentChanges
 from dethpc.errors import DethpcError, LeaseHeld, MasterError, StoreError
-from dethpc.master.experiments import filing
+from dethpc.master.experiments import config_policies, filing
 from dethpc.master.experiments.control import Control
 from dethpc.master.http.access import Editor, TheCluster, TheControl, TheCreator, TheRecords, TheStore
 from dethpc.master.http.models import Wire, names_of_states
 from dethpc.master.http.nouns.experiments import Experiment, launch_warnings, one
 from dethpc.master.http.router import new_router
-from dethpc.state import queries
+from dethpc.state import SqlStore, queries
 from dethpc.state.queries import ExperimentFilter, Order, Page
 
 
@@ -109,10 +110,18 @@ router = new_router(prefix="/api/v1", tags=["experiments"])
 
 @router.post("/experiments/continue")
 def continue_experiment(
-    request: ContinueRequest, store: TheStore, creator: TheCreator, cluster: TheCluster, who: Editor
+    request: ContinueRequest,
+    store: TheStore,
+    records: TheRecords,
+    creator: TheCreator,
+    cluster: TheCluster,
+    who: Editor,
 ) -> Continued:
     """Go on with one that has ended, in the same trials from their latest checkpoints."""
-    fact, notes = creator.go_on(who.owner, request.id, request.override_config or "")
+    with store.read() as connection:
+        project = filing.project(records, queries.experiment(connection, request.id).project_id)
+    policies = config_policies.policies_of(records, project.workspace_id)
+    fact, notes = creator.go_on(who.owner, request.id, request.override_config or "", policies)
     warnings = launch_warnings(cluster, fact)
     with store.read() as connection:
         return Continued(experiment=one(connection, fact.id), warnings=warnings, notes=notes)
@@ -161,10 +170,11 @@ def unarchive(experiment_id: int, control: TheControl, who: Editor) -> dict[str,
 
 @router.post("/experiments/{experiment_id}/move")
 def move(
-    experiment_id: int, request: ExperimentMove, control: TheControl, records: TheRecords, who: Editor
+    experiment_id: int, request: ExperimentMove, control: TheControl, records: TheRecords, store: TheStore, who: Editor
 ) -> dict[str, Any]:
-    """To another project."""
-    _move(control, experiment_id, filing.open_project(records, request.destination_project_id))
+    """To another project. Raises Refused where the workspace's policies do not allow its configuration."""
+    project = filing.open_project(records, request.destination_project_id)
+    move_experiment(control, experiment_id, project, store, config_policies.policies_of(records, project.workspace_id))
     return {}
 
 
@@ -213,9 +223,10 @@ def delete_all(chosen: Chosen, control: TheControl) -> Results:
 
 
 @router.post("/projects/{project_id}/experiments/move")
-def move_all(chosen: Chosen, control: TheControl, records: TheRecords) -> Results:
+def move_all(chosen: Chosen, control: TheControl, records: TheRecords, store: TheStore) -> Results:
     project = filing.open_project(records, chosen.destination_project_id)
-    return _each(partial(_move, project=project), control, chosen)
+    policies = config_policies.policies_of(records, project.workspace_id)
+    return _each(partial(move_experiment, project=project, store=store, policies=policies), control, chosen)
 
 
 def _each(act: Callable[[Control, int], Any], control: Control, chosen: ChosenExperiments) -> Results:
@@ -261,5 +272,11 @@ def _unarchive(control: Control, experiment_id: int) -> None:
     control.do(events.ChangeExperiment(experiment_id, ExperimentChanges(archived=False), clock.time()))
 
 
-def _move(control: Control, experiment_id: int, project: Project) -> None:
+def move_experiment(
+    control: Control, experiment_id: int, project: Project, store: SqlStore, policies: Sequence[ConfigPolicy]
+) -> None:
+    if policies:
+        with store.read() as connection:
+            config = queries.experiment(connection, experiment_id).config
+        config_policies.check_constraints(ExperimentConfig.from_json(config), policies)
     control.do(events.ChangeExperiment(experiment_id, ExperimentChanges(project_id=project.id), clock.time()))

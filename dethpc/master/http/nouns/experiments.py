@@ -20,7 +20,7 @@ from dethpc.engine.changes import ExperimentChanges
 from dethpc.errors import NotFound, Refused, SchedulerUnavailable
 from dethpc.master.durable import contexts
 from dethpc.master.durable.records import Records
-from dethpc.master.experiments import filing, templates
+from dethpc.master.experiments import config_policies, filing, templates
 from dethpc.master.experiments.control import Control
 from dethpc.master.experiments.create import NewExperiment
 from dethpc.master.http.access import (
@@ -381,6 +381,7 @@ def create_experiment(
         workspace=filing.workspace(records, project.workspace_id),
         validate_only=bool(request.validate_only),
         template=template,
+        policies=config_policies.policies_of(records, project.workspace_id),
         environment=contexts.decoded("environment", request.environment) if request.environment else None,
     )
     fact, messages = creator.create(who.owner, new)

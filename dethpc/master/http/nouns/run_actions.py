@@ -14,13 +14,12 @@ from fastapi import Depends
 from dethpc.domain import facts, filters
 from dethpc.domain.records import ArchivedTrial
 from dethpc.engine import events
-from dethpc.engine.changes import ExperimentChanges
 from dethpc.errors import Refused
 from dethpc.master.durable.records import Records
-from dethpc.master.experiments import filing
+from dethpc.master.experiments import config_policies, filing
 from dethpc.master.http.access import Editor, TheControl, TheRecords, TheStore
 from dethpc.master.http.models import Wire
-from dethpc.master.http.nouns.control import Result, Results, error_of
+from dethpc.master.http.nouns.control import Result, Results, error_of, move_experiment
 from dethpc.master.http.nouns.listings import is_multitrial
 from dethpc.master.http.router import new_router
 from dethpc.state.queries import Page
@@ -108,9 +107,10 @@ def delete(chosen: Chosen, control: TheControl) -> Results:
 
 
 @router.post("/move")
-def move(chosen: Chosen, control: TheControl, records: TheRecords) -> Results:
+def move(chosen: Chosen, control: TheControl, records: TheRecords, store: TheStore) -> Results:
     """With their experiments, all of whose runs move."""
     project = filing.open_project(records, chosen.request.destination_project_id or 0)
+    policies = config_policies.policies_of(records, project.workspace_id)
     moved: set[int] = set()
 
     def act(row: RunRow) -> None:
@@ -118,8 +118,7 @@ def move(chosen: Chosen, control: TheControl, records: TheRecords) -> Results:
             raise Refused(f"run {row.trial.id} is one of several of experiment {row.experiment.id}, and is skipped")
         _refuse_archived(row)
         if row.experiment.id not in moved:
-            change = ExperimentChanges(project_id=project.id)
-            control.do(events.ChangeExperiment(row.experiment.id, change, clock.time()))
+            move_experiment(control, row.experiment.id, project, store, policies)
             moved.add(row.experiment.id)
 
     return _each(act, chosen)

@@ -1,0 +1,76 @@
+"""``det config-policies``: what an admin demands of every experiment's configuration."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import click
+
+from dethpc.cli import output
+from dethpc.cli.connect import connect
+from dethpc.cli.group import LazyGroup
+
+_KIND = click.argument("workload_type", metavar="KIND", type=click.Choice(["experiment"], case_sensitive=False))
+_WORKSPACE = click.option(
+    "-w", "--workspace-name", metavar="NAME", help="Those of this workspace. Default: those of the whole master."
+)
+
+
+@click.group("config-policies", cls=LazyGroup)
+def config_policies() -> None:
+    """Show and set what every experiment's configuration must be like."""
+
+
+def _of(session: Any, name: Optional[str]) -> int:
+    from dethpc.client import workspaces
+
+    return int(workspaces.workspace(session, name)["id"]) if name else 0
+
+
+@config_policies.command()
+@_KIND
+@_WORKSPACE
+@output.as_yaml
+@output.as_json
+def describe(workload_type: str, workspace_name: Optional[str], as_json: bool) -> None:
+    """Show the policies, as YAML."""
+    from dethpc.client import config_policies as client
+
+    session = connect()
+    _print(client.get(session, _of(session, workspace_name)), as_json)
+
+
+@config_policies.command("set")
+@_KIND
+@click.argument("config_file", metavar="FILE", type=click.File(encoding="utf-8"))
+@_WORKSPACE
+@output.as_yaml
+@output.as_json
+def set_policies(workload_type: str, config_file: Any, workspace_name: Optional[str], as_json: bool) -> None:
+    """Set the policies to what FILE says: invariant_config lies over each experiment's configuration, and constraints bound it
+    (resources.max_slots, priority_limit). They bind what is created, continued or moved from now on."""
+    from dethpc.client import config_policies as client
+
+    session = connect()
+    _print(client.put(session, config_file.read(), _of(session, workspace_name)), as_json)
+
+
+@config_policies.command()
+@_KIND
+@_WORKSPACE
+def delete(workload_type: str, workspace_name: Optional[str]) -> None:
+    """Delete the policies."""
+    from dethpc.client import config_policies as client
+
+    session = connect()
+    client.delete(session, _of(session, workspace_name))
+    output.echo(f"Deleted the config policies of {f'workspace {workspace_name}' if workspace_name else 'this master'}")
+
+
+def _print(content: dict[str, Any], as_json: bool) -> None:
+    from dethpc.config.source import dump
+
+    if as_json:
+        output.print_json(content)
+    else:
+        output.echo(dump(content) if content else "{}\n", nl=False)

@@ -1,0 +1,123 @@
+"""Configuration policies: what an admin demands of every experiment's configuration, here or in one workspace.
+
+The invariant configuration lies over the experiment's own; the constraints bound what stands there then. Those of the whole master
+lie over those of a workspace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from dethpc.config.experiment import ExperimentConfig
+from dethpc.config.loading import merged_source
+from dethpc.config.source import dump, read
+from dethpc.config.template import Template, check
+from dethpc.config.wording import show
+from dethpc.domain.records import ConfigPolicy
+from dethpc.errors import ConfigError, Problem, Refused, path_of
+from dethpc.master.durable.records import Records
+
+EXPERIMENTS = "EXPERIMENT"
+"""The one kind of work that there are policies for, so far."""
+
+_FORM = (
+    "invariant_config (a part of an experiment's configuration) and constraints (resources.max_slots, priority_limit)"
+)
+
+
+def parsed(text: str, workspace_id: int) -> ConfigPolicy:
+    """Of YAML or JSON. Raises ConfigError with every mistake."""
+    source, problems = read(text, "config policies")
+    content = source.data
+    problems += [
+        Problem((name,), f"unknown field; there are {_FORM}")
+        for name in content
+        if name not in ("invariant_config", "constraints")
+    ]
+    invariant, constraints = content.get("invariant_config") or {}, content.get("constraints") or {}
+    for name, section in (("invariant_config", invariant), ("constraints", constraints)):
+        if not isinstance(section, dict):
+            problems.append(Problem((name,), f"must be a mapping, not {show(section)}"))
+    if not problems:
+        problems += [source.placed(problem) for problem in _mistakes(constraints)]
+    if problems:
+        raise ConfigError(problems)
+    check(Template("invariant_config", invariant))
+    return ConfigPolicy(workspace_id, EXPERIMENTS, invariant, constraints)
+
+
+def _mistakes(constraints: Mapping[str, Any]) -> Iterator[Problem]:
+    resources = constraints.get("resources") or {}
+    if not isinstance(resources, dict):
+        yield Problem(("constraints", "resources"), f"must be a mapping, not {show(resources)}")
+        resources = {}
+    for name in constraints:
+        if name not in ("resources", "priority_limit"):
+            yield Problem(("constraints", name), f"unknown field; there are {_FORM}")
+    for name in resources:
+        if name != "max_slots":
+            yield Problem(("constraints", "resources", name), "unknown field; there is max_slots")
+    for path, value in (
+        (("constraints", "resources", "max_slots"), resources.get("max_slots")),
+        (("constraints", "priority_limit"), constraints.get("priority_limit")),
+    ):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            yield Problem(path, f"must be a whole number above 0, not {show(value)}")
+
+
+def policies_of(records: Records, workspace_id: int) -> list[ConfigPolicy]:
+    """Of the workspace, then of the whole master."""
+    rows = {row.workspace_id: row for row in records.find(ConfigPolicy, workload=EXPERIMENTS)}
+    return [rows[number] for number in (workspace_id, 0) if number in rows]
+
+
+@contextmanager
+def imposed(text: str, policies: Sequence[ConfigPolicy]) -> Iterator[str]:
+    """The configuration with the invariant ones over it. A ConfigError that is raised meanwhile names where a value was written."""
+    with ExitStack() as stack:
+        for policy in policies:
+            if policy.invariant_config:
+                text = stack.enter_context(_over(text, policy))
+        yield text
+
+
+@contextmanager
+def _over(text: str, policy: ConfigPolicy) -> Iterator[str]:
+    own, problems = read(text, "config")
+    if problems:
+        raise ConfigError(problems)
+    where = f"config policy of {_place(policy)}"
+    source = merged_source(dump(policy.invariant_config), own.data, file=where, under_name="config")
+    try:
+        yield dump(source.data)
+    except ConfigError as error:
+        for problem in error.problems:
+            path = path_of(problem.field)
+            problem.file, problem.line = source.place(path)
+            if problem.file == "config":
+                problem.file, problem.line = own.place(path)
+        raise
+
+
+def check_constraints(config: ExperimentConfig, policies: Sequence[ConfigPolicy]) -> None:
+    """Raises Refused."""
+    resources = config.resources
+    for policy in policies:
+        most = (policy.constraints.get("resources") or {}).get("max_slots")
+        for name, slots in (("slots_per_trial", resources.slots_per_trial), ("max_slots", resources.max_slots)):
+            if most is not None and slots is not None and slots > most:
+                raise Refused(
+                    f"resources.{name} is {slots}, and the config policy of {_place(policy)} allows {most} slots"
+                )
+        limit = policy.constraints.get("priority_limit")
+        if limit is not None and resources.priority is not None and resources.priority < limit:
+            raise Refused(
+                f"resources.priority is {resources.priority}, and the config policy of {_place(policy)} allows no priority before "
+                f"{limit} (1 is served first)"
+            )
+
+
+def _place(policy: ConfigPolicy) -> str:
+    return f"workspace {policy.workspace_id}" if policy.workspace_id else "this master"

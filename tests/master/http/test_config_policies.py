@@ -1,0 +1,133 @@
+"""Configuration policies: what they are, and what is created, continued and moved under them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dethpc.client import config_policies, experiments, workspaces
+from dethpc.domain.records import ConfigPolicy
+from dethpc.errors import ConfigError, NotFound, NotSupportedYet, Refused
+from dethpc.master.rebuild import recreate
+from dethpc.state import open_store
+from dethpc.state.queries import records as stored
+from tests.master.conftest import Published, Served
+from tests.master.http.test_control import YAML
+
+POLICY = """\
+invariant_config:
+  max_restarts: 1
+  environment: {environment_variables: [SITE=alps]}
+constraints:
+  resources: {max_slots: 2}
+"""
+
+
+def created(served: Served, **changes: Any) -> dict[str, Any]:
+    text = yaml.safe_dump({**yaml.safe_load(YAML), **changes})
+    return experiments.create(served.session, text, [], activate=False)["experiment"]
+
+
+def test_the_invariant_configuration_lies_over_every_experiments(served: Served) -> None:
+    assert config_policies.get(served.session) == {}
+    assert config_policies.put(served.session, POLICY) == config_policies.get(served.session) == yaml.safe_load(POLICY)
+    row = created(served, max_restarts=3)
+    assert row["config"]["max_restarts"] == 1
+    assert "SITE=alps" in str(row["config"]["environment"]["environment_variables"])
+    assert yaml.safe_load(row["originalConfig"])["max_restarts"] == 3, "what the user wrote is kept"
+    config_policies.delete(served.session)
+    assert created(served, max_restarts=3)["config"]["max_restarts"] == 3
+
+
+def test_those_of_the_master_lie_over_those_of_a_workspace(served: Served) -> None:
+    vision = workspaces.create_workspace(served.session, "Vision")["id"]
+    workspaces.create_project(served.session, vision, "Digits")
+    config_policies.put(served.session, "invariant_config: {max_restarts: 2, description: theirs}", vision)
+    place = {"workspace": "Vision", "project": "Digits"}
+    row = created(served, **place)
+    assert (row["config"]["max_restarts"], row["config"]["description"]) == (2, "theirs")
+    config_policies.put(served.session, "invariant_config: {max_restarts: 1}")
+    row = created(served, **place)
+    assert (row["config"]["max_restarts"], row["config"]["description"]) == (1, "theirs")
+    assert created(served)["config"].get("description") != "theirs"
+
+
+def test_what_a_constraint_forbids_is_neither_created_nor_moved(served: Served) -> None:
+    vision = workspaces.create_workspace(served.session, "Vision")["id"]
+    project = workspaces.create_project(served.session, vision, "Digits")["id"]
+    config_policies.put(served.session, "constraints: {resources: {max_slots: 2}, priority_limit: 10}", vision)
+    place = {"workspace": "Vision", "project": "Digits"}
+    with pytest.raises(Refused, match="resources.slots_per_trial is 3, and the config policy of workspace 2 allows 2"):
+        created(served, **place, resources={"slots_per_trial": 3})
+    with pytest.raises(Refused, match="resources.max_slots is 8"):
+        created(served, **place, resources={"max_slots": 8})
+    with pytest.raises(Refused, match="resources.priority is 5, and .* allows no priority before 10"):
+        created(served, **place, resources={"priority": 5})
+    assert experiments.listing(served.session)["experiments"] == []
+    created(served, **place, resources={"slots_per_trial": 2, "priority": 10})
+    elsewhere = created(served, resources={"slots_per_trial": 3})["id"]
+    with pytest.raises(Refused, match="allows 2 slots"):
+        served.session.post(f"/api/v1/experiments/{elsewhere}/move", {"destinationProjectId": project})
+    body = {"experimentIds": [elsewhere], "destinationProjectId": project, "projectId": 1}
+    (result,) = served.session.post("/api/v1/projects/1/experiments/move", body)["results"]
+    assert "allows 2 slots" in result["error"]
+    assert experiments.get(served.session, elsewhere)["experiment"]["projectId"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("invariant: {}", "invariant"),
+        ("invariant_config: [1]", "invariant_config"),
+        ("invariant_config: {max_restart: 1}", "max_restart"),
+        ("invariant_config: {max_restarts: -1}", "max_restarts"),
+        ("constraints: {max_slots: 1}", "constraints.max_slots"),
+        ("constraints: {resources: {slots: 1}}", "constraints.resources.slots"),
+        ("constraints: {resources: {max_slots: 0}}", "constraints.resources.max_slots"),
+        ("constraints: {priority_limit: x}", "constraints.priority_limit"),
+        ("{", "YAML"),
+        ("[]", "config"),
+    ],
+)
+def test_mistakes_are_named_and_nothing_is_set(served: Served, text: str, field: str) -> None:
+    with pytest.raises(ConfigError) as mistake:
+        config_policies.put(served.session, text)
+    assert field in {problem.field for problem in mistake.value.problems}
+    assert config_policies.get(served.session) == {}
+
+
+def test_a_mistake_that_a_policy_makes_of_a_configuration_says_where_each_value_is_written(served: Served) -> None:
+    config_policies.put(served.session, "invariant_config: {searcher: {name: random}}")
+    with pytest.raises(ConfigError) as mistake:
+        created(served, searcher={"name": "single", "metric": "loss"}, max_restarts="x")
+    places = {problem.field: problem.file for problem in mistake.value.problems}
+    assert places["max_restarts"] == "config" and places["searcher.max_trials"] == "config policy of this master"
+
+
+def test_other_kinds_of_work_have_none(served: Served) -> None:
+    with pytest.raises(NotSupportedYet):
+        served.session.get("/api/v1/config-policies/global/NTSC")
+    with pytest.raises(NotFound):
+        served.session.get("/api/v1/config-policies/global/OTHER")
+    with pytest.raises(NotFound):
+        config_policies.get(served.session, 99)
+
+
+def test_a_rebuild_brings_them_back(served: Served, tmp_path: Path) -> None:
+    config_policies.put(served.session, POLICY)
+    with open_store(tmp_path / "again.db") as again:
+        recreate(served.daemon.services.installation.home, again)
+        with again.read() as connection:
+            (row,) = stored.find(connection, ConfigPolicy)
+    assert (row.workspace_id, row.constraints) == (0, {"resources": {"max_slots": 2}})
+
+
+def test_the_published_client_works_with_them(published: Published, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(POLICY)
+    assert "max_restarts: 1" in published.det("config-policies", "set", "experiment", f"{tmp_path}/p.yaml")
+    assert "SITE=alps" in published.det("config-policies", "describe", "experiment")
+    published.det("config-policies", "delete", "experiment")
+    assert "max_restarts" not in published.det("config-policies", "describe", "experiment")
