@@ -122,6 +122,25 @@ class RoleAssignment:
 
 
 @dataclass(slots=True)
+class UserSetting:
+    """What a client keeps for its user: a text under a path and a key."""
+
+    user_id: int
+    storage_path: str
+    key: str
+    value: str
+
+
+@dataclass(slots=True)
+class ProjectVisit:
+    """When a user looked at a project last."""
+
+    user_id: int
+    project_id: int
+    at: float
+
+
+@dataclass(slots=True)
 class ConfigPolicy:
     """What an admin demands of configurations. ``workspace_id``: 0: of all. ``workload``: of which kind of work."""
 
@@ -293,6 +312,8 @@ Record = Union[
     Group,
     RoleAssignment,
     ConfigPolicy,
+    UserSetting,
+    ProjectVisit,
 ]
 
 KEYS: dict[type, tuple[str, ...]] = {
@@ -313,6 +334,8 @@ KEYS: dict[type, tuple[str, ...]] = {
     Group: ("id",),
     RoleAssignment: ("user_id", "group_id", "role"),
     ConfigPolicy: ("workspace_id", "workload"),
+    UserSetting: ("user_id", "storage_path", "key"),
+    ProjectVisit: ("user_id", "project_id"),
 }
 """The fields that tell the records of one kind apart."""
 
@@ -334,6 +357,8 @@ FOUND_BY: dict[type, tuple[tuple[str, ...], ...]] = {
     Group: (("name",),),
     RoleAssignment: (),
     ConfigPolicy: (),
+    UserSetting: (),
+    ProjectVisit: (),
 }
 """The fields by which records are looked up besides: the indexes of their tables."""
 

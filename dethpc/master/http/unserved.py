@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 _TASKS = "commands, shells, notebooks, TensorBoards and other tasks of their own are not supported yet"
-_SETTINGS = "settings and activities of the WebUI's users are not kept"
 _BINDINGS = "pools are bound to no workspace: every workspace may use each of them"
 _KUBERNETES = "this cluster runs Slurm, and no Kubernetes"
 _OURS = "jobs of dethpc do not start, meet or end by this request, but by their run directory (docs/run-directory.md)"
@@ -17,11 +16,10 @@ _PARTS: dict[str, str] = {
     r"/proxy": _TASKS,
     r"/api/v1/(allocations|tasks)/[^/]+/acceleratorData": "which accelerators an attempt had is not kept yet",
     r"/api/v1/allocations": _OURS,
-    r"/api/v1/task/logs": "lines of a task's log are taken at POST /task-logs",
     r"/api/v1/(k8s-resource-managers|namespace-bindings)": _KUBERNETES,
     r"/api/v1/workspaces/[^/]+/((list-)?namespace-bindings|get-k8s-resource-quotas|set-resource-quota)": _KUBERNETES,
     r"/api/v1/resource-pools/[^/]+/workspace-bindings": _BINDINGS,
-    r"(/api/v1)?/users": _SETTINGS,
+    r"/users": "users have API v1 alone: /api/v1/users",
     r"/api/v1/experiments/[^/]+/tensorboard-files": "TensorBoard files are not deleted by request yet",
 }
 _SENTENCES = [(re.compile(f"(?:{beginning})(?:/|$)"), sentence) for beginning, sentence in _PARTS.items()]

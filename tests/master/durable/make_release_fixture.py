@@ -24,12 +24,14 @@ from dethpc.domain.records import (
     Model,
     ModelVersion,
     Project,
+    ProjectVisit,
     RoleAssignment,
     Template,
     Token,
     TokenKind,
     TrialSource,
     User,
+    UserSetting,
     Webhook,
     WebhookDelivery,
     WebhookMode,
@@ -173,6 +175,8 @@ def make(folder: Path) -> None:
         records.put(Group(1, "lab", [ada.id]))
         records.put(RoleAssignment(0, 1, 2, master.now()))
         records.put(ConfigPolicy(2, "EXPERIMENT", {"max_restarts": 1}, {"priority_limit": 10}))
+        records.put(UserSetting(ada.id, "ui", "theme", "dark"))
+        records.put(ProjectVisit(ada.id, 2, master.now()))
         trigger = {"type": "EXPERIMENT_STATE_CHANGE", "condition": {"state": "ERROR"}}
         kind, mode = WebhookType.SLACK, WebhookMode.WORKSPACE
         records.put(Webhook(1, "chat", "https://example.org/", kind, mode, [trigger], ada.id, master.now()))

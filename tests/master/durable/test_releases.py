@@ -63,6 +63,8 @@ LATER = {
         records.Group,
         records.RoleAssignment,
         records.ConfigPolicy,
+        records.UserSetting,
+        records.ProjectVisit,
     }
 }
 """Kinds of records that a release had not yet."""

@@ -154,6 +154,7 @@ class Masks:
             f'"{socket.gethostname()}"': '"HOST"',
             f'"{node}"': '"NODE"',
             f'"{getpass.getuser()}"': '"OWNER"',
+            f"'{node}'": "'NODE'",
         }
 
     def path(self, path: str) -> str:

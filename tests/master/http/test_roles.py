@@ -105,6 +105,8 @@ ANY_USER = """
     POST /api/v1/tokens
     PATCH /api/v1/tokens/{token_id}
     GET /api/v1/users/setting
+    POST /api/v1/users/setting
+    POST /api/v1/users/setting/reset
     PATCH /api/v1/users/{user_id}
     POST /api/v1/users/{user_id}/password
 """
@@ -154,6 +156,7 @@ VIEWER = """
     GET /api/v1/projects/{project_id}/metadata/{key:path}
     GET /api/v1/resource-pools
     GET /api/v1/resource-pools/goodput
+    GET /api/v1/resource-pools/{name}/workspace-bindings
     GET /api/v1/resources/allocation/aggregated
     GET /api/v1/resources/allocation/raw
     GET /api/v1/roles/search/by-group/{group_id}
@@ -176,6 +179,7 @@ VIEWER = """
     GET /api/v1/trials/{trial_id}/waiting
     GET /api/v1/user/projects/activity
     GET /api/v1/users
+    POST /api/v1/users/activity
     GET /api/v1/users/{user_id}
     GET /api/v1/users/{username}/by-username
     GET /api/v1/waiting
@@ -245,6 +249,7 @@ EDITOR = """
     POST /api/v1/runs/pause
     POST /api/v1/runs/resume
     POST /api/v1/runs/unarchive
+    POST /api/v1/task/logs
     PATCH /api/v1/template/rename
     DELETE /api/v1/templates/{name}
     PATCH /api/v1/templates/{name}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dethpc.client import Session, experiments, roles, users
+from dethpc.client import Session, experiments, roles, users, workspaces
 from dethpc.client import login as logins
 from dethpc.client.address import stored_login
 from dethpc.domain.records import Group, RoleAssignment, User
@@ -219,3 +219,34 @@ def test_the_masters_log_says_what_others_than_the_owner_ask_for(
     assert [record.message for record in caplog.records if record.name.endswith("middleware")] == [
         "user grace asks for POST /api/v1/experiments/1/kill"
     ]
+
+
+def test_clients_keep_settings_for_each_user(served: Served, grace: Session) -> None:
+    setting = {"key": "theme", "value": "dark", "storagePath": "ui"}
+    grace.post("/api/v1/users/setting", {"settings": [setting, {"key": "page", "value": "2"}]})
+    grace.post("/api/v1/users/setting", {"settings": [{**setting, "value": "light"}]})
+    rows = grace.get("/api/v1/users/setting")["settings"]
+    assert sorted((row["storagePath"], row["key"], row["value"]) for row in rows) == [
+        ("", "page", "2"),
+        ("ui", "theme", "light"),
+    ]
+    assert served.session.get("/api/v1/users/setting") == {"settings": []}
+    many = [{"key": str(number), "value": ""} for number in range(1000)]
+    for settings in (many, [{"key": "x", "value": "x" * 100_001}], [{"key": "x" * 501, "value": ""}]):
+        with pytest.raises(Refused):
+            grace.post("/api/v1/users/setting", {"settings": settings})
+    assert len(grace.get("/api/v1/users/setting")["settings"]) == 2, "nothing of it"
+    grace.post("/api/v1/users/setting/reset")
+    assert grace.get("/api/v1/users/setting") == {"settings": []}
+
+
+def test_a_project_that_a_user_looks_at_is_the_first_of_their_active_ones(served: Served, grace: Session) -> None:
+    vision = workspaces.create_workspace(served.session, "Vision")["id"]
+    digits = workspaces.create_project(served.session, vision, "Digits")["id"]
+    visit = {"activityType": "ACTIVITY_TYPE_GET", "entityType": "ENTITY_TYPE_PROJECT", "entityId": digits}
+    grace.post("/api/v1/users/activity", visit)
+    names = [row["name"] for row in grace.get("/api/v1/user/projects/activity")["projects"]]
+    assert names[0] == "Digits"
+    assert "Digits" not in [row["name"] for row in served.session.get("/api/v1/user/projects/activity")["projects"]]
+    with pytest.raises(NotFound):
+        grace.post("/api/v1/users/activity", {**visit, "entityId": 99})

@@ -195,12 +195,15 @@ def set_notes(project_id: int, request: NewNotes, records: TheRecords, who: Edit
 
 
 @router.get("/user/projects/activity")
-def active_projects(connection: Reading, who: Viewer, limit: Limit = 0) -> ActiveProjects:
-    """Those in which an experiment was created last come first."""
+def active_projects(connection: Reading, records: TheRecords, who: Viewer, limit: Limit = 0) -> ActiveProjects:
+    """Those in which an experiment was created last, or which the user has looked at last (``users/activity``), come first."""
     view = View(connection)
-    started_at = view.started_at(list(view.projects))
-    rows = sorted(view.projects.values(), key=lambda row: (-started_at[row.id], row.id))
-    items, _ = paged([row for row in rows if started_at[row.id]], 0, limit)
+    active_at = view.started_at(list(view.projects))
+    for visit in records.find(stored.ProjectVisit, user_id=who.user_id):
+        if visit.project_id in active_at:
+            active_at[visit.project_id] = max(active_at[visit.project_id], visit.at)
+    rows = sorted(view.projects.values(), key=lambda row: (-active_at[row.id], row.id))
+    items, _ = paged([row for row in rows if active_at[row.id]], 0, limit)
     return ActiveProjects(projects=view.project_answers(items))
 
 

@@ -130,6 +130,18 @@ class TaskLog(Wire):
     model_config = {**Wire.model_config, "alias_generator": None}
 
 
+class TaskLogOfV1(Wire):
+    """The same as API v1 spells it."""
+
+    task_id: str = ""
+    rank_id: int | None = None
+    log: str = ""
+
+
+class TaskLogsOfV1(Wire):
+    logs: list[TaskLogOfV1] = []
+
+
 router = new_router(prefix="/api/v1", tags=["unmanaged"])
 logs = new_router(tags=["unmanaged"])
 
@@ -356,3 +368,11 @@ def task_logs(lines: list[TaskLog], unmanaged: TheUnmanaged, who: Editor) -> dic
         rank = None if line.rank is None or line.rank == "" else whole(line.rank, "rank")
         unmanaged.log(int(trial), rank, [line.log])
     return {}
+
+
+@router.post("/task/logs")
+def task_logs_of_v1(request: TaskLogsOfV1, unmanaged: TheUnmanaged, who: Editor) -> dict[str, Any]:
+    """As ``/task-logs``."""
+    return task_logs(
+        [TaskLog(task_id=one.task_id, rank=one.rank_id, log=one.log) for one in request.logs], unmanaged, who
+    )

@@ -11,10 +11,11 @@ from fastapi import Body, Query, Request
 
 from dethpc.config.wording import show
 from dethpc.domain import records
-from dethpc.domain.records import RoleAssignment, Token, TokenKind
+from dethpc.domain.records import ProjectVisit, RoleAssignment, Token, TokenKind, UserSetting
 from dethpc.domain.records import User as UserRecord
 from dethpc.domain.roles import Role
 from dethpc.errors import AlreadyExists, NotFound, Refused
+from dethpc.master.experiments import filing
 from dethpc.master.http.access import (
     AnyUser,
     Limit,
@@ -126,6 +127,22 @@ class NewUser(Wire):
     is_hashed: bool | None = None
 
 
+class Setting(Wire):
+    key: Given
+    value: Given | None = None
+    storage_path: Given | None = None
+
+
+class Settings(Wire):
+    settings: list[Setting] = []
+
+
+class Activity(Wire):
+    activity_type: str = ""
+    entity_type: str = ""
+    entity_id: int = 0
+
+
 class UsersPatch(Wire):
     user_ids: list[int] = []
     activate: bool = True
@@ -201,6 +218,12 @@ class TokenPatch(Wire):
 
 
 router = new_router(prefix="/api/v1", tags=["users"])
+
+MOST_SETTINGS = 1000
+"""Of one user."""
+
+LONGEST_SETTING = 100_000
+"""Characters."""
 
 
 @router.post("/auth/login")
@@ -342,9 +365,42 @@ def create_user(request: NewUser, records: TheRecords, auth: TheAuth, who: Owner
 
 
 @router.get("/users/setting")
-def settings(who: AnyUser) -> dict[str, list[Any]]:
-    """None are kept yet."""
-    return {"settings": []}
+def settings(records: TheRecords, who: AnyUser) -> Settings:
+    """What clients keep for the user who asks."""
+    rows = records.find(UserSetting, user_id=who.user_id)
+    return Settings(settings=[Setting(key=row.key, value=row.value, storage_path=row.storage_path) for row in rows])
+
+
+@router.post("/users/setting")
+def keep_settings(request: Settings, records: TheRecords, who: AnyUser) -> dict[str, Any]:
+    """Each takes the place of the one with its key and path. Raises Refused for more than there is room for."""
+    with records.exclusive():
+        keys = {(row.storage_path, row.key) for row in records.find(UserSetting, user_id=who.user_id)}
+        rows = [UserSetting(who.user_id, one.storage_path or "", one.key, one.value or "") for one in request.settings]
+        if len(keys | {(row.storage_path, row.key) for row in rows}) > MOST_SETTINGS:
+            raise Refused(f"a user has at most {MOST_SETTINGS} settings")
+        if any(len(row.value) > LONGEST_SETTING or len(row.key) + len(row.storage_path) > 500 for row in rows):
+            raise Refused(f"a setting has at most {LONGEST_SETTING:,} characters, and its path and key at most 500")
+        for row in rows:
+            records.put(row)
+    return {}
+
+
+@router.post("/users/setting/reset")
+def reset_settings(records: TheRecords, who: AnyUser) -> dict[str, Any]:
+    with records.exclusive():
+        for row in records.find(UserSetting, user_id=who.user_id):
+            records.drop(row)
+    return {}
+
+
+@router.post("/users/activity")
+def note_activity(request: Activity, records: TheRecords, who: Viewer) -> dict[str, Any]:
+    """That the user has looked at a project: it comes first in the list of their active ones."""
+    if request.entity_type == "ENTITY_TYPE_PROJECT":
+        row = filing.project(records, request.entity_id)
+        records.put(ProjectVisit(who.user_id, row.id, clock.time()))
+    return {}
 
 
 @router.get("/users/{user_id}")

@@ -362,6 +362,21 @@ def pools_of_workspace(
     return PoolsOfWorkspace(resource_pools=items, pagination=pagination)
 
 
+class WorkspacesOfPool(Wire):
+    workspace_ids: list[int]
+    pagination: Pagination
+
+
+@router.get("/resource-pools/{name}/workspace-bindings")
+def workspaces_of_pool(
+    name: str, records: TheRecords, cluster: TheCluster, who: Viewer, limit: Limit = 0, offset: Offset = 0
+) -> WorkspacesOfPool:
+    """None: pools are bound to no workspace, so that each may use every pool."""
+    if name not in _pools(cluster):
+        raise NotFound(f"there is no resource pool {name!r}, only {', '.join(sorted(_pools(cluster)))}")
+    return WorkspacesOfPool(workspace_ids=[], pagination=Pagination.of(0, max(offset, 0), limit, 0))
+
+
 # --- parts of them
 
 
