@@ -20,6 +20,7 @@ MAY = {
     "client/custom_search.py": "what a user hands in, before anybody has checked it",
     "master/experiments/unmanaged.py": "a script's sketch, from which a configuration is made",
     "master/http/nouns/experiments.py": "JSON is made here",
+    "master/http/nouns/columns.py": "one field of every configuration of a project, which are too many to check each",
     "pytorch/_trial_context.py": "the mapping is the user's, by get_experiment_config()",
 }
 """Files that may, and why; and the config room, which reads what users wrote."""
