@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 import pytest
 
+from dethpc.client import workspaces
 from dethpc.errors import Refused
 from dethpc.web import listed, show
 from dethpc.web.pages import experiments
@@ -117,3 +118,14 @@ def test_a_long_name_is_cut_in_lists_and_whole_on_hover(visitor: Visitor, served
     listed = visitor.get("experiments").text
     assert f'title="{name}">{"n" * show.LONGEST}…<' in listed and f">{'l' * show.LONGEST}…<" in listed
     assert f'<h1 class="name" title="{name}">{"n" * show.LONGEST}…<' in visitor.get("experiments/5/trials").text
+
+
+def test_the_list_is_filtered_by_project_where_there_are_several(visitor: Visitor, served: Served) -> None:
+    assert 'name="project"' not in visitor.get("experiments").text
+    vision = workspaces.create_workspace(served.session, "Vision <b>")["id"]
+    digits = workspaces.create_project(served.session, vision, "Digits")["id"]
+    served.session.post("/api/v1/experiments/1/move", {"destinationProjectId": digits})
+    page = visitor.get(f"experiments?project={digits}").text
+    assert f'<option value="{digits}" selected>Vision &lt;b&gt; / Digits</option>' in page
+    assert re.findall(r'<tr id="experiment-(\d+)"', page) == ["1"]
+    assert "No experiment fits these filters" in visitor.get("experiments?project=99").text

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dethpc.client import experiments
+from dethpc.client import experiments, workspaces
 from dethpc.errors import DethpcError, Refused
 from dethpc.web import listed
 from dethpc.web.asked import Answer, Goto, Page, PageRequest, pairs
 
 PAGE = 50
+MOST_PROJECTS = 500  # to choose from
 STATES = ("ACTIVE", "PAUSED", "COMPLETED", "CANCELED", "ERROR")
 SORTS = {
     "id": "SORT_BY_ID",
@@ -55,9 +56,10 @@ def listing(request: PageRequest) -> Answer:
     offset = request.count("offset", 0, 10**8)
     states = [f"STATE_{state}" for state in request.every("state") if state in STATES]
     archived, name = bool(request.query.get("archived")), request.query.get("name") or None
+    project, projects = request.count("project", 0, 10**8), workspaces.projects(request.session, limit=MOST_PROJECTS)
     page = experiments.listing(
         request.session,
-        experiments.Filter(archived, False, states, name, request.every("label")),
+        experiments.Filter(archived, False, states, name, request.every("label"), project=project),
         sort_by=SORTS.get(sort, "SORT_BY_ID"),
         newest_first=descending,
         offset=offset,
@@ -76,7 +78,9 @@ def listing(request: PageRequest) -> Answer:
         "descending": descending,
         "states": STATES,
         "chosen": request.query.get("chosen", "").split(","),
-        "filtered": bool(request.every("state") or request.query.get("name") or request.every("label")),
+        "projects": projects if len(projects) > 1 else [],
+        "project": project,
+        "filtered": bool(request.every("state") or request.query.get("name") or request.every("label") or project),
     }
     return Page("experiments.html", shown, live="experiments")
 
