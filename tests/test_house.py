@@ -24,8 +24,8 @@ REASONED: dict[str, str] = {
 
 COUNT = runpy.run_path(str(ROOT / "scripts" / "count"))
 RATCHET = {
-    "code lines": 67_710,
-    "modules": 815,
+    "code lines": 67_782,
+    "modules": 817,
     "functions with more than 6 arguments": 78,
     "arguments of a constructor": 15,
     "names that say nothing": 67,

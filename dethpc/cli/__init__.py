@@ -54,6 +54,7 @@ __all__ = ["main"]
         "project": ("dethpc.cli.project:project", "Group experiments."),
         "template": ("dethpc.cli.template:template", "Manage templates of configurations."),
         "webhook": ("dethpc.cli.webhook:webhook", "Report what happens to experiments by HTTP, to Slack or by mail."),
+        "resources": ("dethpc.cli.resources:resources", "Print which slots were held when, and for whom."),
         "config-policies": (
             "dethpc.cli.config_policies:config_policies",
             "Show and set what every configuration must be like.",
@@ -82,6 +83,7 @@ __all__ = ["main"]
         "p": "project",
         "tpl": "template",
         "cp": "config-policies",
+        "res": "resources",
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )

@@ -12,7 +12,6 @@ from typing import Optional
 
 ALIASES = {
     "cmd": "command",
-    "res": "resources",
 }
 """Short names of nouns that are not here, as Determined has them."""
 
@@ -56,8 +55,7 @@ _SENTENCES = {
     "experiment delete-tb-files": "They are in checkpoint_storage, in CLUSTER_ID/tensorboard/experiment/ID: remove that folder",
     "experiment download": "Choose with det experiment list-checkpoints ID --best 3, then: det checkpoint download UUID",
     "experiment set log-retention": _LOGS_STAY,
-    "master cluster-message": "It is not needed: a master serves one user, and nobody else would read it",
-    "master cleanup-message": "It is not needed: a master serves one user, and nobody else would read it",
+    "master cleanup-message": "Clear the message with: det master cluster-message clear",
     "master config set": "Edit the site file, then end the master: det master down; the next one reads it",
     "nb": _NOTEBOOK,
     "notebook": _NOTEBOOK,
@@ -65,7 +63,6 @@ _SENTENCES = {
     "ps": _OVERVIEW,
     "queue": "The queue is shown by: det job list",
     "resource-pool bindings": "It is not needed: every workspace may use every pool",
-    "resources": "det resource-pool goodput shows where the slot-hours went; for the whole cluster: Slurm's sreport",
     "run": _CREATE,
     "shell": "Get a shell on a node from Slurm: srun --gpus=1 --pty bash -i",
     "task": _TASKS,

@@ -99,6 +99,54 @@ def take_over(yes: bool) -> None:
     output.echo(f"Counted as over: {len(given_up)}. Their trials start again from their last checkpoints")
 
 
+@master.group("cluster-message", cls=LazyGroup)
+def cluster_message() -> None:
+    """Show, set and clear the message to all users of this master."""
+
+
+@cluster_message.command("get")
+@output.as_yaml
+@output.as_json
+def get_message(as_json: bool) -> None:
+    """Show the message that counts now, or will."""
+    from dethpc.client import resources
+
+    message = resources.message(connect())
+    if as_json:
+        output.print_json({"clusterMessage": message})
+    elif message is None:
+        output.say("There is no message")
+    else:
+        until = f" until {message['endTime']}" if message.get("endTime") else ""
+        output.echo(f"{message['message']}\n(from {message['startTime']}{until})")
+
+
+@cluster_message.command("set")
+@click.option("-m", "--message", metavar="TEXT", required=True, help="At most 250 characters.")
+@click.option("-s", "--start", metavar="TIME", help="When it begins to count, as 2026-01-31T12:00:00Z. Default: now.")
+@click.option("-e", "--end", metavar="TIME", help="When it ends. Default: never.")
+@click.option("-d", "--duration", metavar="TIME", help="How long it counts, such as 24h, in place of --end.")
+def set_message(message: str, start: Optional[str], end: Optional[str], duration: Optional[str]) -> None:
+    """Set the message, in the place of the one there was. Determined's clients and GET /api/v1/master/cluster_message show it."""
+    import datetime
+
+    from dethpc.client import resources
+
+    begin = start or datetime.datetime.now(datetime.timezone.utc).isoformat().replace("+00:00", "Z")
+    resources.set_message(connect(), message, begin, end=end, duration=duration)
+    output.echo("Set the message")
+
+
+@cluster_message.command("clear")
+@click.option("-c", "--clear", is_flag=True, expose_value=False, hidden=True)
+def clear_message() -> None:
+    """Clear the message."""
+    from dethpc.client import resources
+
+    resources.clear_message(connect())
+    output.echo("Cleared the message")
+
+
 @master.command()
 @output.as_yaml
 @output.as_json

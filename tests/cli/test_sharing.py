@@ -1,0 +1,113 @@
+"""``det user``, ``det user-group``, ``det rbac``, ``det config-policies``, ``det resources`` and the cluster's message."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from dethpc.cli import main
+from dethpc.client.login import login
+from tests.master.conftest import Served, experiment, served, site, trained, trial  # noqa: F401
+
+PASSWORD = "Correct-horse-1"
+
+
+@pytest.fixture
+def det(served: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:  # noqa: F811
+    monkeypatch.setenv("DET_DEBUG_CONFIG_PATH", str(tmp_path / "config"))
+
+    def run(*arguments: str, code: int = 0, text: str = "", token: str = "") -> Result:
+        environment = {"DET_MASTER": served.url, "DET_USER_TOKEN": token or served.token}
+        result = CliRunner().invoke(main, arguments, env=environment, input=text)
+        assert result.exit_code == code, result.output
+        return result
+
+    return run
+
+
+def rows(result: Result) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(result.stdout)))
+
+
+def test_a_user_from_creation_to_the_end(det: Any, served: Served) -> None:  # noqa: F811
+    assert "Created user 'grace' with ID 2" in det("user", "create", "grace", "--password", PASSWORD).output
+    assert "cannot log in yet" in det("user", "create", "eve").output
+    assert "there is a user 'eve' already" in det("user", "create", "eve", code=1).output
+    assert "a username has letters" in det("user", "create", "a b", code=1).output
+    det("user", "edit", "grace", "--display-name", "Grace H.", "--admin", "true")
+    assert "Name what to change" in det("user", "edit", "grace", code=2).output
+    (_, grace, _) = rows(det("user", "list", "--csv"))
+    assert (grace["Username"], grace["Display name"], grace["Admin"]) == ("grace", "Grace H.", "yes")
+    det("user", "rename", "grace", "hopper")
+    det("user", "deactivate", "hopper")
+    assert [row["Username"] for row in rows(det("user", "list", "--csv"))] == [served.owner, "eve"]
+    det("user", "activate", "hopper")
+    assert "hopper" in det("user", "list").output
+
+
+def test_who_has_logged_in_acts_as_that_user(det: Any, served: Served) -> None:  # noqa: F811
+    served.put([experiment(1), *trained(trial(1))])
+    det("user", "create", "grace", "--password", PASSWORD)
+    assert "log in first" in det("-u", "grace", "user", "whoami", code=1).output
+    assert "invalid credentials" in det("user", "login", "grace", text="wrong\n", code=1).output
+    det("user", "login", "grace", text=f"{PASSWORD}\n")
+    assert "user 'grace'" in det("-u", "grace", "user", "whoami").output
+    assert "needs the role Editor" in det("-u", "grace", "experiment", "archive", "1", code=1).output
+    assert "An editor can run any program as that user" in det("rbac", "assign-role", "Editor", "-u", "grace").output
+    det("-u", "grace", "experiment", "archive", "1")
+
+
+def test_groups_and_roles(det: Any, served: Served) -> None:  # noqa: F811
+    det("user", "create", "grace", "--password", PASSWORD)
+    det("user-group", "create", "lab", "--add-user", "grace")
+    assert rows(det("user-group", "list", "--csv")) == [{"ID": "1", "Name": "lab", "Members": "1"}]
+    assert "grace" in det("user-group", "describe", "lab").output
+    det("rbac", "assign-role", "editor", "-g", "lab")
+    assert [row["Role"] for row in rows(det("rbac", "list-users-roles", "grace", "--csv"))] == ["Editor", "Viewer"]
+    assert [row["Role"] for row in rows(det("rbac", "list-groups-roles", "lab", "--csv"))] == ["Editor"]
+    assert rows(det("rbac", "describe-role", "Editor", "--csv")) == [{"Kind": "group", "Name": "lab"}]
+    assert [row["Role"] for row in rows(det("rbac", "list-roles", "--csv"))] == ["Viewer", "Editor", "ClusterAdmin"]
+    token = login(served.url, "grace", PASSWORD)
+    assert "create experiment" in det("rbac", "my-permissions", token=token).output
+    assert "there is no role 'x', only Viewer" in det("rbac", "assign-role", "x", "-u", "grace", code=1).output
+    assert "Name a user" in det("rbac", "assign-role", "Editor", code=2).output
+    det("rbac", "unassign-role", "Editor", "-g", "lab")
+    assert "not assigned" in det("rbac", "unassign-role", "Editor", "-g", "lab", code=1).output
+    det("user-group", "remove-user", "lab", "grace")
+    det("user-group", "add-user", "lab", "grace")
+    det("user-group", "change-name", "lab", "team")
+    assert "there is no group 'lab' (there are: team)" in det("user-group", "delete", "lab", code=1).output
+    assert "Aborted" in det("user-group", "delete", "team", text="n\n", code=1).output
+    det("user-group", "delete", "team", "--yes")
+    assert json.loads(det("user-group", "list", "--json").stdout) == []
+
+
+def test_policies_of_configurations(det: Any, tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("invariant_config: {max_restarts: 1}\n")
+    assert "max_restarts: 1" in det("config-policies", "set", "experiment", str(file)).output
+    assert json.loads(det("cp", "describe", "experiment", "--json").stdout) == {"invariant_config": {"max_restarts": 1}}
+    det("config-policies", "delete", "experiment")
+    assert det("config-policies", "describe", "experiment").output == "{}\n"
+    file.write_text("constraints: {max_slots: 1}\n")
+    assert "constraints.max_slots" in det("config-policies", "set", "experiment", str(file), code=1).output
+
+
+def test_what_was_held_and_the_message_to_all(det: Any, served: Served) -> None:  # noqa: F811
+    served.put([experiment(1), *trained(trial(1))])
+    times = ("2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z")
+    assert det("resources", "raw", *times).output.startswith("experiment_id,kind,username")
+    assert "resourceEntries" in json.loads(det("resources", "raw", *times, "--json").stdout)
+    assert det("res", "alloc", *times).output.startswith("allocation_id,task_type")
+    assert det("resources", "agg", "2025-01", "2025-12", "--monthly").output.startswith("aggregation_type")
+    assert "There is no message" in det("master", "cluster-message", "get").output
+    det("master", "cluster-message", "set", "-m", "down at noon", "-d", "24h")
+    assert "down at noon" in det("master", "cluster-message", "get").output
+    det("master", "cluster-message", "clear")
+    assert json.loads(det("master", "cluster-message", "get", "--json").stdout) == {"clusterMessage": None}
