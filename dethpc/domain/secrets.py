@@ -42,8 +42,10 @@ def without_user(address: str) -> str:
 
 
 # What promises a secret in the name of a variable: a part of it, one of its words, or a word that is not the first.
-_PART = re.compile(r"token|secret|passw(?:or)?d|passphrase|credential|(?:api|access|private|auth)_?key")
-_WORDS = frozenset({"key", "keys", "pass", "pat", "cred", "creds", "auth", "dsn", "webhook"})
+_PART = re.compile(
+    r"token|secret|passw(?:or)?d|passphrase|credential|(?:api|access|private|auth|account)_?key|connection_?string|bearer|cookie"
+)
+_WORDS = frozenset({"key", "keys", "pass", "pat", "cred", "creds", "auth", "dsn", "webhook", "netrc"})
 _LATER_WORD = "pwd"
 _SHELL = frozenset({"environment_variables", "prologue", "setup"})  # fields that set variables
 _SETTING = re.compile(r"\b(\w+)=(\S+)")  # in a line of shell

@@ -79,7 +79,7 @@ def mail_addresses(url: str) -> list[str]:
 
 def refusal(address: Address, networks: Sequence[Network]) -> str:
     """What is wrong with an address; "": nothing. ``networks``: those that the site allows all the same."""
-    inner = getattr(address, "ipv4_mapped", None) or address
+    inner = _inner(address)
     if any(inner in network for network in networks if network.version == inner.version):
         return ""
     kinds = {
@@ -88,8 +88,27 @@ def refusal(address: Address, networks: Sequence[Network]) -> str:
         "a multicast address": inner.is_multicast,
         "no address of a host": inner.is_unspecified or (inner.version == 4 and inner in _THIS_NETWORK),
         "the broadcast address": inner == ipaddress.IPv4Address("255.255.255.255"),
+        "an address of a cloud's own services": inner in _OF_CLOUDS,
     }
     return next((kind for kind, applies in kinds.items() if applies), "")
+
+
+def _inner(address: Address) -> Address:
+    """The IPv4 address that one of IPv6 stands for: mapped, compatible, behind 6to4 or NAT64."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if inner := address.ipv4_mapped or address.sixtofour:
+        return inner
+    if address in _NAT64 or (address in _COMPATIBLE and int(address) > 1):
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address
+
+
+_NAT64, _COMPATIBLE = ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::/96")
+_OF_CLOUDS = (
+    ipaddress.ip_address("fd00:ec2::254"),
+    ipaddress.ip_address("100.100.100.200"),
+)  # AWS, Alibaba; others: link-local
 
 
 def signature(key: str, at: int, body: bytes) -> dict[str, str]:

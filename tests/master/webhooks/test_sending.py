@@ -122,6 +122,13 @@ def test_a_name_is_resolved_once(monkeypatch: pytest.MonkeyPatch) -> None:
         ("fe80::1", False),
         ("ff02::1", False),
         ("::ffff:169.254.169.254", False),
+        ("64:ff9b::7f00:1", False),
+        ("2002:7f00:1::", False),
+        ("::127.0.0.1", False),
+        ("fd00:ec2::254", False),
+        ("100.100.100.200", False),
+        ("64:ff9b::808:808", True),
+        ("fd12::1", True),
     ],
 )
 def test_which_addresses_are_allowed(address: str, allowed: bool) -> None:
