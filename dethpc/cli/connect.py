@@ -99,7 +99,7 @@ def _settings() -> Settings:
 def _session(settings: Settings) -> Optional[Session]:
     """None when no master is known."""
     from dethpc.client import Session, master_url, token
-    from dethpc.client.address import canonical, stored_login
+    from dethpc.client.address import canonical
 
     try:
         url = canonical(settings.master) if settings.master else master_url(home_only())
@@ -107,14 +107,24 @@ def _session(settings: Settings) -> Optional[Session]:
         raise click.BadParameter(str(error), param_hint="'-m' / '--master' / DET_MASTER") from None
     if url is None:
         return None
-    if not settings.user or settings.user == _unix_user():
-        return Session(url, token(url), certain=not settings.master)
-    if (login := stored_login(url, settings.user)) is None:
+    own = token(url) if not settings.user else _token_of(settings.user, url)
+    return Session(url, own, certain=not settings.master)
+
+
+def _token_of(user: str, url: str) -> Optional[str]:
+    """Of ``user`` alone, not of whoever has logged in last. Raises Unauthorized where there is no login of that user."""
+    import os
+
+    from dethpc.client.address import owner_token, stored_login
+
+    if user == _unix_user() and (own := os.environ.get("DET_USER_TOKEN") or owner_token(url)):
+        return own
+    login = stored_login(url, user)
+    if login is None and (user != _unix_user() or stored_login(url) is not None):
         raise errors.Unauthorized(
-            f"-u/--user: there is no login of user {settings.user!r} at {url}; log in first: "
-            f"det -m {url} user login {settings.user}"
+            f"-u/--user: there is no login of user {user!r} at {url}; log in first: det -m {url} user login {user}"
         )
-    return Session(url, login, certain=not settings.master)
+    return login
 
 
 def _unix_user() -> str:

@@ -63,6 +63,25 @@ def test_who_has_logged_in_acts_as_that_user(det: Any, served: Served) -> None: 
     det("-u", "grace", "experiment", "archive", "1")
 
 
+def test_a_name_that_is_also_the_unix_users_means_that_user_of_the_master(
+    det: Any,
+    served: Served,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("grace", "eve"):
+        det("user", "create", name, "--password", PASSWORD)
+        det("user", "login", name, text=f"{PASSWORD}\n")
+    monkeypatch.setattr("getpass.getuser", lambda: "grace")
+    monkeypatch.setenv("DETHPC_HOME", "/nowhere")  # of another master, whose token file is no key to this one
+    for user, answer, code in (("grace", "user 'grace'", 0), ("eve", "user 'eve'", 0), ("bob", "log in first", 1)):
+        environment = {"DET_MASTER": served.url, "DET_USER_TOKEN": None}
+        result = CliRunner().invoke(main, ["-u", user, "user", "whoami"], env=environment)
+        assert (result.exit_code, answer in result.output) == (code, True), result.output
+    monkeypatch.setattr("getpass.getuser", lambda: "bob")  # who has no login, beside others who have
+    result = CliRunner().invoke(main, ["-u", "bob", "user", "whoami"], env=environment)
+    assert result.exit_code == 1 and "log in first" in result.output
+
+
 def test_groups_and_roles(det: Any, served: Served) -> None:  # noqa: F811
     det("user", "create", "grace", "--password", PASSWORD)
     det("user-group", "create", "lab", "--add-user", "grace")
@@ -97,6 +116,8 @@ def test_policies_of_configurations(det: Any, tmp_path: Path) -> None:
     assert det("config-policies", "describe", "experiment").output == "{}\n"
     file.write_text("constraints: {max_slots: 1}\n")
     assert "constraints.max_slots" in det("config-policies", "set", "experiment", str(file), code=1).output
+    file.write_bytes(b"\0\xff")
+    assert "det: error:" in det("config-policies", "set", "experiment", str(file), code=1).output
 
 
 def test_what_was_held_and_the_message_to_all(det: Any, served: Served) -> None:  # noqa: F811
