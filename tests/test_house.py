@@ -24,7 +24,7 @@ REASONED: dict[str, str] = {
 
 COUNT = runpy.run_path(str(ROOT / "scripts" / "count"))
 RATCHET = {
-    "code lines": 67_782,
+    "code lines": 67_887,
     "modules": 817,
     "functions with more than 6 arguments": 78,
     "arguments of a constructor": 15,

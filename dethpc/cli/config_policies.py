@@ -49,10 +49,11 @@ def describe(workload_type: str, workspace_name: Optional[str], as_json: bool) -
 def set_policies(workload_type: str, config_file: Any, workspace_name: Optional[str], as_json: bool) -> None:
     """Set the policies to what FILE says: invariant_config lies over each experiment's configuration, and constraints bound it
     (resources.max_slots, priority_limit). They bind what is created, continued or moved from now on."""
+    from dethpc.cli.create import read_config
     from dethpc.client import config_policies as client
 
     session = connect()
-    _print(client.put(session, config_file.read(), _of(session, workspace_name)), as_json)
+    _print(client.put(session, read_config(config_file), _of(session, workspace_name)), as_json)
 
 
 @config_policies.command()

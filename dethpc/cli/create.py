@@ -230,7 +230,8 @@ def located(loaded: Loaded) -> Iterator[None]:
         yield
     except errors.ConfigError as error:
         for problem in error.problems:
-            problem.file, problem.line = loaded.source.place(problem.path)
+            if not (problem.file or "").startswith("config policy"):  # which is no file of the user's
+                problem.file, problem.line = loaded.source.place(problem.path)
         raise
 
 

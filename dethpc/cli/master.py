@@ -138,7 +138,9 @@ def set_message(message: str, start: Optional[str], end: Optional[str], duration
 
 
 @cluster_message.command("clear")
-@click.option("-c", "--clear", is_flag=True, expose_value=False, hidden=True)
+@click.option(
+    "-c", "--clear", is_flag=True, expose_value=False, hidden=True, help="Accepted for compatibility: it does."
+)
 def clear_message() -> None:
     """Clear the message."""
     from dethpc.client import resources

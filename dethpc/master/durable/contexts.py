@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
+from dethpc.config.secrets import masked_text
 from dethpc.context import LIMIT
 from dethpc.domain.context_files import WORTH_ASKING, digest
 from dethpc.errors import ContextError, NotFound
@@ -182,3 +183,36 @@ def content(targz: bytes, path: str, most: int = -1) -> bytes:
         raise NotFound(f"no file {path} in the context directory") from None
     except DAMAGED as error:
         raise ContextError(f"the stored context directory is damaged: {error}") from error
+
+
+LARGEST_CONFIGURATION = 1 << 20
+"""Bytes of a file that is looked at for secrets; a larger one is left out for those who may not see them."""
+
+
+def without_secrets(targz: bytes) -> bytes:
+    """The files, with the secrets of those in YAML hidden as they are in configurations. Raises ContextError."""
+    out = io.BytesIO()
+    try:
+        with (
+            tarfile.open(fileobj=io.BytesIO(targz), mode="r:gz") as source,
+            tarfile.open(fileobj=out, mode="w:gz", format=tarfile.PAX_FORMAT) as target,
+        ):
+            for member in source:
+                content = source.extractfile(member) if member.isfile() else None
+                data = b"" if content is None else content.read()
+                if content is not None and member.name.lower().endswith((".yaml", ".yml", ".json")):
+                    data = _masked(data)
+                    member.size = len(data)
+                target.addfile(member, None if content is None else io.BytesIO(data))
+    except DAMAGED as error:
+        raise ContextError(f"the context directory is damaged: {error}; {REMEDY}") from None
+    return out.getvalue()
+
+
+def _masked(data: bytes) -> bytes:
+    if len(data) > LARGEST_CONFIGURATION:
+        return b""
+    try:
+        return masked_text(data.decode()).encode()
+    except UnicodeDecodeError:
+        return data

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.loading import merged_source
+from dethpc.config.secrets import revealed
 from dethpc.config.source import dump, read
 from dethpc.config.template import Template, check
 from dethpc.config.wording import show
 from dethpc.domain.records import ConfigPolicy
+from dethpc.engine.experiments import DEFAULT_PRIORITY
 from dethpc.errors import ConfigError, Problem, Refused, path_of
 from dethpc.master.durable.records import Records
 
@@ -27,10 +29,13 @@ _FORM = (
 )
 
 
-def parsed(text: str, workspace_id: int) -> ConfigPolicy:
-    """Of YAML or JSON. Raises ConfigError with every mistake."""
+def parsed(text: str, workspace_id: int, before: ConfigPolicy | None) -> ConfigPolicy:
+    """Of YAML or JSON. Secrets that are masked, as they were shown, are those of ``before``. Raises ConfigError with every
+    mistake."""
     source, problems = read(text, "config policies")
     content = source.data
+    if not content and not problems:
+        raise Refused("the policies are empty: there is nothing to set; det config-policies delete deletes them")
     problems += [
         Problem((name,), f"unknown field; there are {_FORM}")
         for name in content
@@ -44,8 +49,19 @@ def parsed(text: str, workspace_id: int) -> ConfigPolicy:
         problems += [source.placed(problem) for problem in _mistakes(constraints)]
     if problems:
         raise ConfigError(problems)
-    check(Template("invariant_config", invariant))
-    return ConfigPolicy(workspace_id, EXPERIMENTS, invariant, constraints)
+    plain, problems = revealed(invariant, [before.invariant_config] if before else [])
+    problems += [
+        Problem((name,), "an experiment is where its user puts it: a policy cannot say where")
+        for name in _PLACES
+        if name in plain
+    ]
+    if problems:
+        raise ConfigError(problems)
+    check(Template("invariant_config", plain))
+    return ConfigPolicy(workspace_id, EXPERIMENTS, dict(plain), constraints)
+
+
+_PLACES = ("workspace", "project")
 
 
 def _mistakes(constraints: Mapping[str, Any]) -> Iterator[Problem]:
@@ -71,6 +87,19 @@ def policies_of(records: Records, workspace_id: int) -> list[ConfigPolicy]:
     """Of the workspace, then of the whole master."""
     rows = {row.workspace_id: row for row in records.find(ConfigPolicy, workload=EXPERIMENTS)}
     return [rows[number] for number in (workspace_id, 0) if number in rows]
+
+
+class Bounds(Protocol):
+    """What constraints bound."""
+
+    @property
+    def slots_per_trial(self) -> int | None: ...
+
+    @property
+    def max_slots(self) -> int | None: ...
+
+    @property
+    def priority(self) -> int | None: ...
 
 
 @contextmanager
@@ -101,9 +130,29 @@ def _over(text: str, policy: ConfigPolicy) -> Iterator[str]:
         raise
 
 
-def check_constraints(config: ExperimentConfig, policies: Sequence[ConfigPolicy]) -> None:
+def bounded(config: ExperimentConfig, policies: Sequence[ConfigPolicy]) -> ExperimentConfig:
+    """With the bounds of the constraints where it names none: an experiment without ``max_slots`` or ``priority`` is bound by them,
+    too. Raises Refused where it names others."""
+    check_constraints(config.resources, policies)
+    limits = [limit for policy in policies if (limit := policy.constraints.get("priority_limit"))]
+    update: dict[str, Any] = {}
+    if config.resources.max_slots is None and (most := most_slots(policies)) is not None:
+        update["max_slots"] = most
+    if limits and config.resources.priority is None:
+        update["priority"] = max(DEFAULT_PRIORITY, *limits)
+    return config.model_copy(update={"resources": config.resources.model_copy(update=update)}) if update else config
+
+
+def most_slots(policies: Sequence[ConfigPolicy]) -> int | None:
+    """The least of the bounds; None: there is none."""
+    return min(
+        (most for policy in policies if (most := (policy.constraints.get("resources") or {}).get("max_slots"))),
+        default=None,
+    )
+
+
+def check_constraints(resources: Bounds, policies: Sequence[ConfigPolicy]) -> None:
     """Raises Refused."""
-    resources = config.resources
     for policy in policies:
         most = (policy.constraints.get("resources") or {}).get("max_slots")
         for name, slots in (("slots_per_trial", resources.slots_per_trial), ("max_slots", resources.max_slots)):

@@ -101,7 +101,7 @@ class Creator:
                 sent=sent,
                 defaults=self._defaults_in(request.workspace, whole_yaml),
             )
-        config_policies.check_constraints(config, request.policies)
+        config = config_policies.bounded(config, request.policies)
         if request.validate_only:
             return Experiment(
                 0, owner, config.to_json(), config_yaml, State.PAUSED, time.time(), seed=0, queue_id=""
@@ -154,7 +154,7 @@ class Creator:
         with config_policies.imposed(changes, policies if before.searcher.name == "single" else ()) as whole_changes:
             changed = continued(experiment_id, before, whole_changes)
         config, more = self._admission.limited(changed)
-        config_policies.check_constraints(config, policies)
+        config = config_policies.bounded(config, policies)
         self._admission.check(config)
         environments.keep_for_copy(self._home, row)
 

@@ -131,3 +131,34 @@ def test_the_published_client_works_with_them(published: Published, tmp_path: Pa
     assert "SITE=alps" in published.det("config-policies", "describe", "experiment")
     published.det("config-policies", "delete", "experiment")
     assert "max_restarts" not in published.det("config-policies", "describe", "experiment")
+
+
+def test_who_names_no_bound_is_bound_too(served: Served) -> None:
+    config_policies.put(served.session, "constraints: {resources: {max_slots: 1}, priority_limit: 60}")
+    row = created(served)
+    assert (row["config"]["resources"]["max_slots"], row["config"]["resources"]["priority"]) == (1, 60)
+    for resources in ({"maxSlots": 9}, {"priority": 1}):
+        with pytest.raises(Refused, match="config policy of this master"):
+            served.session.patch(f"/api/v1/experiments/{row['id']}", {"resources": resources})
+    served.session.patch(f"/api/v1/experiments/{row['id']}", {"resources": {"maxSlots": None}})
+    assert experiments.get(served.session, row["id"])["experiment"]["config"]["resources"]["max_slots"] == 1
+
+
+def test_secrets_that_were_shown_masked_stay_what_they_are(served: Served) -> None:
+    text = "invariant_config: {environment: {environment_variables: [A_TOKEN=abc]}}"
+    masked = config_policies.put(served.session, text)
+    assert "abc" not in str(masked) and "********" in str(masked)
+    config_policies.put(served.session, yaml.safe_dump(masked))
+    (row,) = served.daemon.services.records.find(ConfigPolicy)
+    assert "A_TOKEN=abc" in str(row.invariant_config)
+    with pytest.raises(ConfigError):
+        config_policies.put(served.session, text.replace("A_TOKEN=abc", "'B_TOKEN=********'"))
+
+
+def test_a_policy_says_neither_where_an_experiment_is_nor_nothing(served: Served) -> None:
+    for field in ("workspace", "project"):
+        with pytest.raises(ConfigError, match="a policy cannot say where"):
+            config_policies.put(served.session, f"invariant_config: {{{field}: Vision}}")
+    for text in ("", "null", "{}"):
+        with pytest.raises(Refused, match="there is nothing to set"):
+            config_policies.put(served.session, text)

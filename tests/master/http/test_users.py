@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -250,3 +253,45 @@ def test_a_project_that_a_user_looks_at_is_the_first_of_their_active_ones(served
     assert "Digits" not in [row["name"] for row in served.session.get("/api/v1/user/projects/activity")["projects"]]
     with pytest.raises(NotFound):
         grace.post("/api/v1/users/activity", {**visit, "entityId": 99})
+
+
+def test_a_viewer_sees_no_secrets_of_a_configuration_among_the_code(served: Served, grace: Session) -> None:
+    config = YAML + "environment: {environment_variables: [A_TOKEN=abcdef]}\n"
+    files = {"config.yaml": config.encode(), "train.py": b"pass\n"}
+    members = [
+        {"path": path, "type": ord("0"), "content": base64.b64encode(content).decode(), "mtime": 0, "mode": 0o644}
+        for path, content in files.items()
+    ]
+    number = experiments.create(served.session, config, members, activate=False)["experiment"]["id"]
+    (path,) = [node["path"] for node in experiments.file_tree(grace, number) if node["path"].endswith(".yaml")]
+    for session, sees in ((grace, False), (served.session, True)):
+        archive = tarfile.open(fileobj=io.BytesIO(experiments.model_definition(session, number)))
+        whole = b"".join(file.read() for member in archive if (file := archive.extractfile(member)) is not None)
+        assert (b"abcdef" in whole, b"pass" in whole) == (sees, True)
+        assert (b"abcdef" in experiments.file(session, number, path)) == sees
+
+
+def test_a_token_is_good_for_a_lifetime_that_can_be_told(grace: Session) -> None:
+    for lifespan in ("99999999999999h", "72000000h", "1" + "0" * 40 + "h", "٤h"):
+        with pytest.raises(Refused):
+            grace.post("/api/v1/tokens", {"lifespan": lifespan})
+    grace.post("/api/v1/tokens", {"lifespan": "876000h"})
+    assert len(grace.get("/api/v1/tokens")["tokenInfo"]) == 1
+
+
+def test_names_can_be_read_and_told_apart(served: Served, grace: Session) -> None:
+    me = users.me(grace)["id"]
+    for name in ("x" * 101, "a\nb", "\u202eevil"):
+        with pytest.raises(Refused, match="a display name has at most"):
+            users.change(grace, me, displayName=name)
+    with pytest.raises(Refused, match="there is a user 'grace' already"):
+        users.create(served.session, "GRACE", PASSWORD)
+    users.change(served.session, me, username="Grace")
+
+
+def test_each_user_has_their_own_pins(served: Served, grace: Session) -> None:
+    vision = workspaces.create_workspace(served.session, "Vision")["id"]
+    served.session.post(f"/api/v1/workspaces/{vision}/unpin")
+    grace.post(f"/api/v1/workspaces/{vision}/pin")
+    assert grace.get(f"/api/v1/workspaces/{vision}")["workspace"]["pinned"] is True
+    assert served.session.get(f"/api/v1/workspaces/{vision}")["workspace"]["pinned"] is False

@@ -82,7 +82,9 @@ def _answer(records: Records, workspace_id: int, workload_type: str) -> Policies
 
 def _put(records: Records, workspace_id: int, workload_type: str, request: NewPolicies) -> Policies:
     _check(workload_type)
-    records.put(config_policies.parsed(request.config_policies, workspace_id))
+    with records.exclusive():
+        before = next(iter(_rows(records, workspace_id)), None)
+        records.put(config_policies.parsed(request.config_policies, workspace_id, before))
     return _answer(records, workspace_id, workload_type)
 
 

@@ -6,9 +6,12 @@ import base64
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
+from dethpc.domain.roles import Role
 from dethpc.master.durable import contexts
 from dethpc.master.experiments.code_changes import changes
+from dethpc.master.experiments.create import Creator
 from dethpc.master.http.access import Owner, Reading, TheCreator, TheInstallation, Viewer
+from dethpc.master.http.auth import Principal
 from dethpc.master.http.models import Wire, time
 from dethpc.master.http.router import new_router
 from dethpc.state import queries
@@ -77,6 +80,13 @@ class CodeChanges(Wire):
 router = new_router(prefix="/api/v1", tags=["experiments"])
 
 
+def _context(creator: Creator, experiment_id: int, who: Principal) -> bytes:
+    """The files, as tar.gz. Those who may not run code are shown no secrets of configurations among them. Raises NotFound,
+    ContextError."""
+    targz = creator.context(experiment_id)
+    return targz if who.role >= Role.EDITOR else contexts.without_secrets(targz)
+
+
 @router.get("/contexts/{digest}")
 def known_context(digest: str, installation: TheInstallation, who: Owner) -> dict[str, Any]:
     """Ours: whether the files of a context directory are here already, so that creating needs only their digest. Else 404."""
@@ -87,7 +97,7 @@ def known_context(digest: str, installation: TheInstallation, who: Owner) -> dic
 @router.get("/experiments/{experiment_id}/model_def")
 def model_definition(experiment_id: int, creator: TheCreator, connection: Reading, who: Viewer) -> ModelDefinition:
     queries.experiment(connection, experiment_id)
-    return ModelDefinition(b64_tgz=base64.b64encode(creator.context(experiment_id)).decode())
+    return ModelDefinition(b64_tgz=base64.b64encode(_context(creator, experiment_id, who)).decode())
 
 
 @router.get("/experiments/{experiment_id}/file_tree")
@@ -114,7 +124,7 @@ def file_tree(experiment_id: int, creator: TheCreator, connection: Reading, who:
 def file(experiment_id: int, request: FileRequest, creator: TheCreator, connection: Reading, who: Viewer) -> FileAnswer:
     queries.experiment(connection, experiment_id)
     most = -1 if request.length is None else max(request.length, 0)
-    content = contexts.content(creator.context(experiment_id), request.path, most)
+    content = contexts.content(_context(creator, experiment_id, who), request.path, most)
     return FileAnswer(file=base64.b64encode(content).decode())
 
 
@@ -125,6 +135,6 @@ def code_changes(
     """Ours: what is different in the files of this experiment from those of the experiment ``against``."""
     for id in (experiment_id, against):
         queries.experiment(connection, id)
-    files, more = changes(creator.context(against), creator.context(experiment_id))
+    files, more = changes(_context(creator, against, who), _context(creator, experiment_id, who))
     models = [CodeChange(path=change.path, kind=change.kind, diff=change.diff, why=change.why) for change in files]
     return CodeChanges(against=against, changes=models, more=more)

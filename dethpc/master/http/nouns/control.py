@@ -278,5 +278,5 @@ def move_experiment(
     if policies:
         with store.read() as connection:
             config = queries.experiment(connection, experiment_id).config
-        config_policies.check_constraints(ExperimentConfig.from_json(config), policies)
+        config_policies.check_constraints(ExperimentConfig.from_json(config).resources, policies)
     control.do(events.ChangeExperiment(experiment_id, ExperimentChanges(project_id=project.id), clock.time()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time as clock
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import Query
 from sqlalchemy import Connection
@@ -425,7 +425,7 @@ def _change(control: Control, experiment_id: int, changes: ExperimentChanges) ->
 def patch(
     experiment_id: int,
     request: ExperimentPatch,
-    store: TheStore,
+    records: TheRecords,
     control: TheControl,
     policies: ThePolicies,
     who: Editor,
@@ -441,16 +441,36 @@ def patch(
         if len(resources) > 1 and resources.get("max_slots", 0) is None:
             given.pop("max_slots")
     if given.get("name", "x").strip() == "":
-        with store.read() as connection:
+        with records.reading() as connection:
             if queries.experiment(connection, experiment_id).name.strip():
                 raise Refused("the name of an experiment cannot be empty")
         del given["name"]  # clients send back what they read: an earlier release gave none to those without
+    if "max_slots" in given or "priority" in given:
+        given |= _within_policies(records, experiment_id, given)
     if "max_slots" in given:
         control.allow_slots(given["max_slots"])
     if given:
         _change(control, experiment_id, ExperimentChanges(**given))
-    with store.read() as connection:
+    with records.reading() as connection:
         return ExperimentAnswer(experiment=one(connection, experiment_id))
+
+
+class _Resources(NamedTuple):
+    """What is to be set of an experiment's resources."""
+
+    slots_per_trial: int | None = None
+    max_slots: int | None = None
+    priority: int | None = None
+
+
+def _within_policies(records: Records, experiment_id: int, given: dict[str, Any]) -> dict[str, Any]:
+    """What is to be set in the place of no bound. Raises Refused where its workspace's policies, or the master's, forbid it."""
+    with records.reading() as connection:
+        project = filing.project(records, queries.experiment(connection, experiment_id).project_id)
+    resources = _Resources(max_slots=given.get("max_slots"), priority=given.get("priority"))
+    policies = config_policies.policies_of(records, project.workspace_id)
+    config_policies.check_constraints(resources, policies)
+    return {"max_slots": config_policies.most_slots(policies)} if given.get("max_slots", 0) is None else {}
 
 
 @router.put("/experiments/{experiment_id}/labels/{label:path}")

@@ -21,7 +21,7 @@ from dethpc.master.experiments import filing
 from dethpc.master.http.access import Editor, Limit, Offset, OrderBy, Reading, SortBy, TheRecords, Viewer, order
 from dethpc.master.http.models import Given, Pagination, Plain, Shallow, Told, Wire, page, paged, time
 from dethpc.master.http.nouns.checkpoints import Checkpoint, listed
-from dethpc.master.http.nouns.workspaces import Filter, live, user_of
+from dethpc.master.http.nouns.workspaces import Filter, live
 from dethpc.master.http.router import new_router
 from dethpc.state import queries
 from dethpc.state.queries import records as stored_queries
@@ -182,7 +182,7 @@ def create_model(request: ModelFields, records: TheRecords, who: Editor) -> Mode
         row = records.add(
             stored.Model,
             name=_name(request.name or "", live(records, stored.Model)),
-            user_id=user_of(records, who.owner).id,
+            user_id=who.user_id,
             created_at=now,
             updated_at=now,
             description=request.description or "",
@@ -306,9 +306,7 @@ def register_version(model_name: str, request: NewVersion, records: TheRecords, 
             raise Refused(f"checkpoint {checkpoint.uuid} is {state}: only one that is COMPLETED can be registered")
         now = clock.time()
         row = replace(row, versions=row.versions + 1, updated_at=now)
-        version = stored.ModelVersion(
-            row.name, row.versions, checkpoint.uuid, now, user_id=user_of(records, who.owner).id, updated_at=now
-        )
+        version = stored.ModelVersion(row.name, row.versions, checkpoint.uuid, now, user_id=who.user_id, updated_at=now)
         records.put(row)
         records.put(replace(version, **_given(request)))
     return _version_answer(records, row, version.number)

@@ -26,7 +26,6 @@ from dethpc.master.http.nouns.workspaces import (
     live,
     mutable,
     name_of,
-    user_of,
 )
 from dethpc.master.http.router import new_router
 
@@ -108,7 +107,7 @@ def create_project(workspace_id: int, request: ProjectFields, records: TheRecord
                 "project", request.name or "", [one for one in all_projects if one.workspace_id == workspace_id]
             ),
             key=_key(request.key, request.name or "", all_projects),
-            user_id=user_of(records, who.owner).id,
+            user_id=who.user_id,
             created_at=clock.time(),
             description=request.description or "",
         )

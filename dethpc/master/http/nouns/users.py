@@ -15,6 +15,7 @@ from dethpc.domain.records import ProjectVisit, RoleAssignment, Token, TokenKind
 from dethpc.domain.records import User as UserRecord
 from dethpc.domain.roles import Role
 from dethpc.errors import AlreadyExists, NotFound, Refused
+from dethpc.master.durable.records import Records
 from dethpc.master.experiments import filing
 from dethpc.master.http.access import (
     AnyUser,
@@ -344,10 +345,10 @@ _SORTED_BY = {
 def create_user(request: NewUser, records: TheRecords, auth: TheAuth, who: Owner) -> UserAnswer:
     """One who is no admin is a viewer at first. Whatever users may do, jobs run as the owner of the master."""
     username, now = _username(request.user.username), clock.time()
+    _check_display_name(request.user.display_name)
     auth.check_password(request.password or "", hashed=bool(request.is_hashed))
     with records.exclusive():
-        if records.find(UserRecord, username=username):
-            raise AlreadyExists(f"there is a user {username!r} already")
+        _refuse_name_in_use(records, username)
         user = records.add(
             UserRecord,
             username=username,
@@ -428,12 +429,12 @@ def change_user(user_id: int, request: UserPatch, records: TheRecords, auth: The
         who.must_be(Role.ADMIN)
     if request.password is not None:
         auth.check_password(request.password, hashed=bool(request.is_hashed))
+    _check_display_name(request.display_name)
     fields = request.model_dump(include={"display_name", "active", "admin"}, exclude_none=True)
     with records.exclusive():
         if renamed:
             fields["username"] = _username(request.username)
-            if records.find(UserRecord, username=fields["username"]):
-                raise AlreadyExists(f"there is a user {fields['username']!r} already")
+            _refuse_name_in_use(records, fields["username"], user_id)
         if fields:
             records.change(UserRecord, user_id, to=lambda user: replace(user, **fields, modified_at=clock.time()))
     if request.password is not None:
@@ -473,6 +474,25 @@ def _may_change(who: Principal, user_id: int) -> None:
         raise Forbidden("only an admin of this master can change other users")
 
 
+def _refuse_name_in_use(records: Records, username: str, user_id: int = 0) -> None:
+    """Raises AlreadyExists where another user has the name, in any case."""
+    for user in records.find(UserRecord):
+        if user.username.lower() == username.lower() and user.id != user_id:
+            raise AlreadyExists(f"there is a user {user.username!r} already")
+
+
+def _check_display_name(name: str | None) -> None:
+    """Raises Refused."""
+    if name and (len(name) > LONGEST_NAME or not name.isprintable()):
+        raise Refused(
+            f"a display name has at most {LONGEST_NAME} characters, all of which can be seen, not {show(name)[:80]}"
+        )
+
+
+LONGEST_NAME = 100
+"""Characters of a display name."""
+
+
 def _username(name: str | None) -> str:
     """Raises Refused for what is no name of a user."""
     if not name or not re.fullmatch(r"[\w.@+-]{1,100}", name):
@@ -484,6 +504,8 @@ token_routes = new_router(prefix="/api/v1/tokens", tags=["tokens"])
 
 LIFESPAN = 30 * 24 * 3600.0
 """Seconds for which a token is good when nobody says otherwise."""
+
+LONGEST_LIFESPAN = 100 * 365 * 24 * 3600.0
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 
@@ -558,9 +580,14 @@ def _lifespan(text: str | None) -> float | None:
         return LIFESPAN
     if text == "-1":
         return None
-    parts = re.findall(r"(\d+(?:\.\d+)?)([hms])", text)
+    parts = re.findall(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)([hms])", text)
     if not parts or "".join(number + unit for number, unit in parts) != text or not any(float(n) for n, _ in parts):
         raise Refused(
             f'the lifespan {text!r} is invalid: give hours, such as "48h", or "-1" for a token that never expires'
         )
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if seconds > LONGEST_LIFESPAN:
+        raise Refused(
+            f'a token is good for {LONGEST_LIFESPAN / 3600:.0f}h at most, or for ever ("-1"), not {text[:40]}'
+        )
+    return seconds

@@ -28,7 +28,7 @@ from dethpc.master.http.access import (
 )
 from dethpc.master.http.auth import Principal
 from dethpc.master.http.models import Given, Pagination, Plain, Shallow, Told, Wire, page, time, time_or_none
-from dethpc.master.http.nouns.workspaces import live, user_of
+from dethpc.master.http.nouns.workspaces import live
 from dethpc.master.http.router import new_router
 from dethpc.master.webhooks.conditions import checked
 from dethpc.master.webhooks.triggers import alert_data
@@ -180,7 +180,7 @@ def create_webhook(request: NewWebhook, records: TheRecords, webhooks: TheWebhoo
             type=_member(WebhookType, request.webhook_type, "WEBHOOK_TYPE_", WebhookType.DEFAULT),
             mode=_member(WebhookMode, request.mode, "WEBHOOK_MODE_", WebhookMode.WORKSPACE),
             triggers=_triggers(request.triggers),
-            user_id=user_of(records, who.owner).id,
+            user_id=who.user_id,
             created_at=clock.time(),
             workspace_id=workspace_id,
         )

@@ -251,7 +251,7 @@ def workspaces(
     offset: Offset = 0,
 ) -> Workspaces:
     view = View(connection)
-    me = _user_id(connection, who.owner)
+    me = who.user_id
     pins = {pin.workspace_id for pin in queries.find(connection, WorkspacePin, user_id=me)}
     rows = [
         row
@@ -272,17 +272,17 @@ def create_workspace(
         row = records.add(
             stored.Workspace,
             name=name,
-            user_id=user_of(records, who.owner).id,
+            user_id=who.user_id,
             created_at=clock.time(),
             **_changes(request, _pools(cluster)),
         )
         records.put(WorkspacePin(row.user_id, row.id, row.created_at))
-    return NewWorkspaceAnswer(workspace=_workspace_answer(records, row.id, who.owner))
+    return NewWorkspaceAnswer(workspace=_workspace_answer(records, row.id, who.user_id))
 
 
 @router.get("/workspaces/{workspace_id}")
 def workspace(workspace_id: int, records: TheRecords, who: Viewer) -> WorkspaceAnswer:
-    return WorkspaceAnswer(workspace=_workspace_answer(records, workspace_id, who.owner))
+    return WorkspaceAnswer(workspace=_workspace_answer(records, workspace_id, who.user_id))
 
 
 @router.patch("/workspaces/{workspace_id}")
@@ -297,7 +297,7 @@ def change_workspace(
             others = [other for other in live(records, stored.Workspace) if other.id != row.id]
             row = replace(row, name=name_of("workspace", request.name, others))
         records.put(replace(row, **_changes(request, _pools(cluster))))
-    return WorkspaceAnswer(workspace=_workspace_answer(records, workspace_id, who.owner))
+    return WorkspaceAnswer(workspace=_workspace_answer(records, workspace_id, who.user_id))
 
 
 @router.delete("/workspaces/{workspace_id}")
@@ -338,7 +338,7 @@ def unarchive_workspace(workspace_id: int, records: TheRecords, who: Owner) -> d
 @router.post("/workspaces/{workspace_id}/pin")
 def pin_workspace(workspace_id: int, records: TheRecords, who: Viewer) -> dict[str, Any]:
     """Put it at the head of one's own list."""
-    row, me = filing.workspace(records, workspace_id), user_of(records, who.owner).id
+    row, me = filing.workspace(records, workspace_id), who.user_id
     if not records.find(WorkspacePin, user_id=me, workspace_id=row.id):
         records.put(WorkspacePin(me, row.id, clock.time()))
     return {}
@@ -347,7 +347,7 @@ def pin_workspace(workspace_id: int, records: TheRecords, who: Viewer) -> dict[s
 @router.post("/workspaces/{workspace_id}/unpin")
 def unpin_workspace(workspace_id: int, records: TheRecords, who: Viewer) -> dict[str, Any]:
     row = filing.workspace(records, workspace_id)
-    for pin in records.find(WorkspacePin, user_id=user_of(records, who.owner).id, workspace_id=row.id):
+    for pin in records.find(WorkspacePin, user_id=who.user_id, workspace_id=row.id):
         records.drop(pin)
     return {}
 
@@ -388,19 +388,15 @@ def user_of(records: Records, username: str) -> User:
     return records.find(User, username=username)[0]
 
 
-def _user_id(connection: Connection, username: str) -> int:
-    return queries.find(connection, User, username=username)[0].id
-
-
 def _pools(cluster: TheCluster) -> set[str]:
     return {pool.name for pool in cluster.pools()}
 
 
-def _workspace_answer(records: Records, workspace_id: int, username: str) -> Workspace:
+def _workspace_answer(records: Records, workspace_id: int, user_id: int) -> Workspace:
     """Raises NotFound."""
     with records.reading() as connection:
         view = View(connection)
-        return view.workspace_answers([view.workspace(workspace_id)], _user_id(connection, username))[0]
+        return view.workspace_answers([view.workspace(workspace_id)], user_id)[0]
 
 
 def mutable(row: Any, what: str) -> Any:
