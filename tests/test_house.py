@@ -28,7 +28,7 @@ RATCHET = {
     "modules": 817,
     "functions with more than 6 arguments": 78,
     "arguments of a constructor": 15,
-    "names that say nothing": 67,
+    "names that say nothing": 65,
 }
 """What the house has (``scripts/count``). Lower these when it has less; a new noun raises the first two, in a commit that says by
 how much and for what."""

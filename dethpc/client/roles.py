@@ -23,13 +23,19 @@ def roles(session: Session) -> List[Json]:
 
 def role(session: Session, name: str) -> Json:
     """``role``, and who has it: ``userRoleAssignments``, ``groupRoleAssignments``. Raises NotFound, with the names of roles."""
-    rows = {row["name"].lower(): row for row in roles(session)}
-    if name.lower() not in rows:
-        raise NotFound(f"there is no role {name!r}, only {', '.join(row['name'] for row in rows.values())}")
-    role_ids = [rows[name.lower()]["roleId"]]
-    (row,) = session.post("/api/v1/roles/search/by-ids", {"roleIds": role_ids}, idempotent=True)["roles"]
+    body = {"roleIds": [_role_id(session, name)]}
+    (row,) = session.post("/api/v1/roles/search/by-ids", body, idempotent=True)["roles"]
     assert isinstance(row, dict)
     return row
+
+
+def _role_id(session: Session, name: str) -> int:
+    """Raises NotFound, with the names of roles."""
+    rows = roles(session)
+    for row in rows:
+        if row["name"].lower() == name.lower():
+            return int(row["roleId"])
+    raise NotFound(f"there is no role {name!r}, only {', '.join(row['name'] for row in rows)}")
 
 
 def of_user(session: Session, user_id: int) -> List[Json]:
@@ -54,7 +60,7 @@ def unassign(session: Session, name: str, *, user_id: int = 0, group_id: int = 0
 
 
 def _assignment(session: Session, name: str, user_id: int, group_id: int) -> Json:
-    assignment = {"role": {"roleId": role(session, name)["role"]["roleId"]}, "scopeCluster": True}
+    assignment = {"role": {"roleId": _role_id(session, name)}, "scopeCluster": True}
     if group_id:
         return {"groupRoleAssignments": [{"groupId": group_id, "roleAssignment": assignment}]}
     return {"userRoleAssignments": [{"userId": user_id, "roleAssignment": assignment}]}

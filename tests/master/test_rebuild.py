@@ -84,14 +84,14 @@ def test_an_experiment_that_cannot_be_recreated_is_named_and_its_ids_are_kept(ho
     trial = next(row for row in RowFile(home.changes(1)).rows() if isinstance(row, Trial))
     home.changes(3).write_text(to_line(replace(trial, id=4, experiment_id=3)))
     with open_store(tmp_path / "again") as again:
-        made = recreate(home, again)
-        assert made.rows[Experiment] == 1 and not made.complete
-        assert "has no row of the experiment itself" in made.lost[3] and "is missing" in made.lost[5]
-        assert made.unknown_runs == ["5.7.1"]
-        assert sum("could not be recreated" in line for line in sentences(made)) == 2
+        outcome = recreate(home, again)
+        assert outcome.rows[Experiment] == 1 and not outcome.complete
+        assert "has no row of the experiment itself" in outcome.lost[3] and "is missing" in outcome.lost[5]
+        assert outcome.unknown_runs == ["5.7.1"]
+        assert sum("could not be recreated" in line for line in sentences(outcome)) == 2
         with pytest.raises(Refused, match=re.escape("experiments 3, 5 and run 5.7.1")):
             ids.check(home, again)
-        lost = lost_ids(made)
+        lost = lost_ids(outcome)
         write_json(home.losses, {"experiments": sorted(lost.experiments), "runs": sorted(lost.runs)})
         ids.check(home, again)
         assert (again.load().next_experiment_id, again.load().next_trial_id) == (6, 8)
@@ -100,8 +100,8 @@ def test_an_experiment_that_cannot_be_recreated_is_named_and_its_ids_are_kept(ho
 def test_a_report_that_no_database_takes_costs_itself(home: Home, tmp_path: Path) -> None:
     journal = home.run("1.1.1").attempt(0).journal
     with open_store(tmp_path / "again") as again:
-        made = recreate(home, again)
-        assert made.complete and made.rows[Metric] == 2
+        outcome = recreate(home, again)
+        assert outcome.complete and outcome.rows[Metric] == 2
     from dethpc.rundir.journal import JournalWriter
 
     journal.unlink()
@@ -109,8 +109,8 @@ def test_a_report_that_no_database_takes_costs_itself(home: Home, tmp_path: Path
         for steps in (2**70, 1):
             writer.append("metrics", {"group": "training", "steps_completed": steps, "metrics": {"loss": 1.0}})  # type: ignore[arg-type]
     with open_store(tmp_path / "once more") as again:
-        made = recreate(home, again)
-        assert made.damaged == {journal: [1]} and made.rows[Metric] == 1
+        outcome = recreate(home, again)
+        assert outcome.damaged == {journal: [1]} and outcome.rows[Metric] == 1
 
 
 def test_a_journal_that_is_gone_has_lost_its_end_or_cannot_be_read_is_named(home: Home, tmp_path: Path) -> None:
@@ -123,27 +123,27 @@ def test_a_journal_that_is_gone_has_lost_its_end_or_cannot_be_read_is_named(home
             return recreate(home, store)
 
     journal.write_bytes(whole.splitlines(keepends=True)[0])
-    made = rebuilt("cut off")
-    assert made.missing == {journal: reports - 1} and not made.complete
+    outcome = rebuilt("cut off")
+    assert outcome.missing == {journal: reports - 1} and not outcome.complete
     journal.unlink()
-    made = rebuilt("gone")
-    assert made.missing == {journal: reports}
-    assert f"{journal} is missing or has lost its end: {reports} reports" in list(sentences(made))[1]
+    outcome = rebuilt("gone")
+    assert outcome.missing == {journal: reports}
+    assert f"{journal} is missing or has lost its end: {reports} reports" in list(sentences(outcome))[1]
     os.mkfifo(journal)
     assert rebuilt("a pipe").unreadable == {journal: "It is no regular file"}
     journal.unlink()
     journal.mkdir()
-    made = rebuilt("no file")
-    assert made.unreadable == {journal: "Is a directory"} and not made.complete and made.rows[Experiment] == 1
-    assert "cannot be read: Is a directory" in list(sentences(made))[1]
+    outcome = rebuilt("no file")
+    assert outcome.unreadable == {journal: "Is a directory"} and not outcome.complete and outcome.rows[Experiment] == 1
+    assert "cannot be read: Is a directory" in list(sentences(outcome))[1]
 
 
 def test_a_report_behind_lines_that_are_gone_comes_back(home: Home, tmp_path: Path) -> None:
     journal = home.run("1.1.1").attempt(0).journal
     journal.write_bytes(journal.read_bytes().splitlines(keepends=True)[1])
     with open_store(tmp_path / "again") as again:
-        made = recreate(home, again)
-        assert made.missing == {journal: 1} and not made.damaged
+        outcome = recreate(home, again)
+        assert outcome.missing == {journal: 1} and not outcome.damaged
         assert [metric.steps_completed for metric in metrics(again, [1])] == [2]
 
 
@@ -157,8 +157,8 @@ def test_what_a_later_attempt_trained_again_is_not_counted_as_recreated(home: Ho
 def test_a_change_log_that_cannot_be_read_costs_its_experiment_alone(home: Home, tmp_path: Path) -> None:
     home.changes(2).mkdir(parents=True)
     with open_store(tmp_path / "again") as again:
-        made = recreate(home, again)
-    assert made.rows[Experiment] == 1 and made.lost == {2: f"{home.changes(2)} cannot be read: Is a directory"}
+        outcome = recreate(home, again)
+    assert outcome.rows[Experiment] == 1 and outcome.lost == {2: f"{home.changes(2)} cannot be read: Is a directory"}
 
 
 def test_an_open_experiment_whose_file_knows_more_rows_is_not_served(home: Home, tmp_path: Path) -> None:

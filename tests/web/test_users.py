@@ -56,8 +56,8 @@ def test_who_is_deactivated_is_sent_to_the_login(grace: Visitor, served: Served)
 def test_a_code_lets_in_the_user_who_asked_for_it(served: Served, visitor: Visitor) -> None:
     users.create(served.session, "grace", PASSWORD)
     session = Session(served.url, login.login(served.url, "grace", PASSWORD))
-    made = session.post("/api/v1/auth/code")
-    browser = Visitor(served.url).named_by(made["host"])
-    assert browser.get(f"enter?code={made['code']}").status == 200
+    code = session.post("/api/v1/auth/code")
+    browser = Visitor(served.url).named_by(code["host"])
+    assert browser.get(f"enter?code={code['code']}").status == 200
     answer = browser.post("experiments/1/act", {"action": "archive"})
     assert answer.status == 303 and "grace" in answer.headers["location"]

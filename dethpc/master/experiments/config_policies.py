@@ -145,16 +145,17 @@ def bounded(config: ExperimentConfig, policies: Sequence[ConfigPolicy]) -> Exper
 
 def most_slots(policies: Sequence[ConfigPolicy]) -> int | None:
     """The least of the bounds; None: there is none."""
-    return min(
-        (most for policy in policies if (most := (policy.constraints.get("resources") or {}).get("max_slots"))),
-        default=None,
-    )
+    return min((most for policy in policies if (most := _max_slots(policy)) is not None), default=None)
+
+
+def _max_slots(policy: ConfigPolicy) -> int | None:
+    return (policy.constraints.get("resources") or {}).get("max_slots")
 
 
 def check_constraints(resources: Bounds, policies: Sequence[ConfigPolicy]) -> None:
     """Raises Refused."""
     for policy in policies:
-        most = (policy.constraints.get("resources") or {}).get("max_slots")
+        most = _max_slots(policy)
         for name, slots in (("slots_per_trial", resources.slots_per_trial), ("max_slots", resources.max_slots)):
             if most is not None and slots is not None and slots > most:
                 raise Refused(

@@ -30,14 +30,14 @@ def respell(scope: MutableMapping[str, Any], route: APIRoute) -> None:
     query: bytes = scope.get("query_string", b"")
     if b"_" not in query:
         return
-    known = _known(route)
+    parameters = _known(route)
     pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
-    scope["query_string"] = urlencode([(_spelling(name, known), value) for name, value in pairs]).encode()
+    scope["query_string"] = urlencode([(_spelling(name, parameters), value) for name, value in pairs]).encode()
 
 
-def _spelling(name: str, known: frozenset[str]) -> str:
+def _spelling(name: str, parameters: frozenset[str]) -> str:
     camel = ".".join(to_camel(part) for part in name.split("."))
-    return camel if name not in known and camel in known else name
+    return camel if name not in parameters and camel in parameters else name
 
 
 async def only_known_parameters(request: Request) -> None:

@@ -76,8 +76,8 @@ def test_pages_of_runs(runs: Served) -> None:
 def test_experiments_are_filtered_by_the_same_grammar(runs: Served) -> None:
     body = {"filter": text_of(field("numTrials", ">=", 1), showArchived=True), "sort": "searcherMetricsVal=asc"}
     answer = runs.session.post("/api/v1/experiments-search", json=body)
-    found = [(item["experiment"]["id"], item["bestTrial"]["id"]) for item in answer["experiments"]]
-    assert found == [(3, 4), (2, 3), (1, 2)] and answer["pagination"]["total"] == 3
+    pairs = [(item["experiment"]["id"], item["bestTrial"]["id"]) for item in answer["experiments"]]
+    assert pairs == [(3, 4), (2, 3), (1, 2)] and answer["pagination"]["total"] == 3
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,8 @@ def rebuilt(world: World, folder: Path) -> list[tuple[float, int]]:
     ChangeLog(world.home).catch_up(world.store)
     assert [each for each in check(world.home.root)[1] if each.where in ("journal", "change log")] == []
     with open_store(folder / "again") as again:
-        made = recreate(world.home, again)
-        assert made.complete, made
+        outcome = recreate(world.home, again)
+        assert outcome.complete, outcome
         return counted(again)
 
 

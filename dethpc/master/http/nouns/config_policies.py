@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dethpc.domain.records import ConfigPolicy
 from dethpc.errors import NotFound, NotSupportedYet
 from dethpc.master.durable.records import Records
@@ -68,28 +66,28 @@ def _check(workload_type: str) -> None:
         raise NotFound(f"there is no kind of work {workload_type!r}, only {config_policies.EXPERIMENTS}")
 
 
-def _rows(records: Records, workspace_id: int) -> list[ConfigPolicy]:
-    return records.find(ConfigPolicy, workspace_id=workspace_id, workload=config_policies.EXPERIMENTS)
+def _row(records: Records, workspace_id: int) -> ConfigPolicy | None:
+    rows = records.find(ConfigPolicy, workspace_id=workspace_id, workload=config_policies.EXPERIMENTS)
+    return next(iter(rows), None)
 
 
 def _answer(records: Records, workspace_id: int, workload_type: str) -> Policies:
     _check(workload_type)
-    content: dict[str, Any] = {}
-    for row in _rows(records, workspace_id):
-        content = {"invariant_config": row.invariant_config, "constraints": row.constraints}
+    row = _row(records, workspace_id)
+    content = {"invariant_config": row.invariant_config, "constraints": row.constraints} if row else {}
     return Policies(config_policies={name: section for name, section in content.items() if section})
 
 
 def _put(records: Records, workspace_id: int, workload_type: str, request: NewPolicies) -> Policies:
     _check(workload_type)
     with records.exclusive():
-        before = next(iter(_rows(records, workspace_id)), None)
+        before = _row(records, workspace_id)
         records.put(config_policies.parsed(request.config_policies, workspace_id, before))
     return _answer(records, workspace_id, workload_type)
 
 
 def _delete(records: Records, workspace_id: int, workload_type: str) -> dict[str, str]:
     _check(workload_type)
-    for row in _rows(records, workspace_id):
+    if (row := _row(records, workspace_id)) is not None:
         records.drop(row)
     return {}

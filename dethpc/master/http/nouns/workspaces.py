@@ -384,10 +384,6 @@ def live(records: Records, kind: type[Any]) -> list[Any]:
     return [row for row in records.find(kind) if not row.deleted]
 
 
-def user_of(records: Records, username: str) -> User:
-    return records.find(User, username=username)[0]
-
-
 def _pools(cluster: TheCluster) -> set[str]:
     return {pool.name for pool in cluster.pools()}
 
