@@ -1,4 +1,4 @@
-"""How a length of time, a size and a part of a whole are written for people, in ``det`` and on its pages alike."""
+"""How a length of time, a size, a count and a part of a whole are written for people, in ``det`` and on its pages alike."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ def duration(seconds: Optional[float]) -> str:
 def percent(part: Optional[float]) -> str:
     """``83%`` for 0.83; "" for None."""
     return "" if part is None else f"{100 * part:.0f}%"
+
+
+def plural(number: int, noun: str, many: str = "") -> str:
+    """``1 step``, ``2 steps``. ``many``: a plural that takes another ending."""
+    return f"{number} {noun if number == 1 else many or noun + 's'}"
 
 
 def size(count: float) -> str:

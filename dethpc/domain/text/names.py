@@ -1,8 +1,10 @@
-"""Names for experiments to which nobody gave one: lists can be read aloud, and clients that send a name back send one."""
+"""Names: what each is like, and some for experiments to which nobody gave one, so that lists can be read aloud."""
 
 from __future__ import annotations
 
 from random import Random
+
+from dethpc.errors import Refused
 
 _HOW = (
     "amber brisk calm candid clever copper coral crisp curious daring eager early fabled gentle glad golden hardy honest humble "
@@ -16,6 +18,29 @@ _WHAT = (
     "marmot meadow meteor minnow newt oak orchid osprey otter pebble pine plover prairie quail quartz raven reef robin sparrow "
     "spruce summit swallow tern thistle tundra willow wren"
 ).split()
+
+
+LONGEST = 200
+"""Characters of a name, where a noun has no limit of its own."""
+
+
+def check(noun: str, name: str, longest: int = LONGEST) -> None:
+    """Raises Refused for a name that cannot be told from others where it is shown, or has more than ``longest`` characters."""
+    if not name.strip():
+        raise Refused(f"a {noun} needs a name")
+    if len(name) > longest:
+        raise Refused(f"the name of a {noun} has at most {longest} characters, not {len(name)}")
+    if not name.isprintable():
+        raise Refused(f"the name of a {noun} has only characters that can be seen, not {ascii(name)[:80]}")
+
+
+def check_template(name: str) -> None:
+    """As ``check``. The name of a template is a part of its address as well."""
+    check("template", name)
+    if "/" in name or name in (".", ".."):
+        raise Refused(
+            f"{name!r} is no name for a template: it is a part of an address, so it has no '/' and is not '.' or '..'"
+        )
 
 
 def made_up(source: str) -> str:

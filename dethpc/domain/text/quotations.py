@@ -18,7 +18,7 @@ LONGEST_DUMP = 500
 """Lines of a configuration, from the name of its log policies on."""
 
 
-class Echoes:
+class Quotations:
     """One output of one process. Of several workers in it, each ``rank`` prints for itself."""
 
     def __init__(self) -> None:

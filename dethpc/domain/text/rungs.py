@@ -18,6 +18,11 @@ def stopped_early(state: str, reason: str) -> bool:
     return state.endswith("COMPLETED") and _PLACE.match(reason) is not None
 
 
+def completed_in_full(state: str, reason: str) -> bool:
+    """Whether a trial is completed, and not because the search stopped it before its full length."""
+    return state.endswith("COMPLETED") and not stopped_early(state, reason)
+
+
 def place_of(reason: str) -> str:
     """``rung 1 (epochs 4)`` of such a reason, without the values that were compared; "" for any other reason."""
     match = _PLACE.match(reason)

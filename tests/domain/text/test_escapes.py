@@ -7,7 +7,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dethpc.domain.escapes import escaped, in_one_line
+from dethpc.domain.text.escapes import escaped, in_one_line
 
 
 @given(st.text(st.characters(codec=None), max_size=30))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dethpc.cli import output
-from dethpc.domain import measures
+from dethpc.domain.text import measures
 from dethpc.web import show
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dethpc.domain.messages import alike
+from dethpc.domain.text.messages import alike
 
 SAME = [
     (

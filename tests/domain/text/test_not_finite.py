@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from dethpc.domain.not_finite import as_float, numbers_in, spelled
+from dethpc.domain.text.not_finite import as_float, numbers_in, spelled
 
 
 @pytest.mark.parametrize(

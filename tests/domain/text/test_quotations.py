@@ -9,7 +9,7 @@ import shlex
 import pytest
 import yaml
 
-from dethpc.domain.echoes import Echoes, configured, quotes
+from dethpc.domain.text.quotations import Quotations, configured, quotes
 
 POLICIES = [
     {"name": "bad disk", "pattern": ".*I/O error on /scratch.*", "action": "exclude_node"},
@@ -51,10 +51,10 @@ ALONE = {
 
 @pytest.mark.parametrize("dump", DUMPS.values(), ids=DUMPS)
 def test_no_line_of_a_printed_configuration_is_a_message_and_the_next_one_is(dump: str) -> None:
-    echoes = Echoes()
-    said = [line for line in dump.splitlines() if not echoes.repeats(line) and not quotes(line)]
-    assert not [line for line in said for policy in POLICIES if policy["pattern"].strip(".*")[:20] in line]
-    assert not echoes.repeats(ERROR) and not echoes.repeats("  indented by itself")
+    quotations = Quotations()
+    lines = [line for line in dump.splitlines() if not quotations.repeats(line) and not quotes(line)]
+    assert not [line for line in lines for policy in POLICIES if policy["pattern"].strip(".*")[:20] in line]
+    assert not quotations.repeats(ERROR) and not quotations.repeats("  indented by itself")
 
 
 @pytest.mark.parametrize("dump", ALONE.values(), ids=ALONE)
@@ -79,12 +79,12 @@ def configured_text(line: str, pattern: str) -> bool:
     ],
 )
 def test_what_a_program_says_stays(pattern: str, line: str) -> None:
-    assert configured(pattern).sub("\n", line) == line and not Echoes().repeats(line) and not quotes(line)
+    assert configured(pattern).sub("\n", line) == line and not Quotations().repeats(line) and not quotes(line)
 
 
 def test_workers_that_print_at_once_do_not_disturb_each_other() -> None:
-    echoes = Echoes()
-    assert echoes.repeats("log_policies:", 0)
-    assert not echoes.repeats(ERROR, 1)
-    assert echoes.repeats("- pattern: CUDA out of memory", 0)
-    assert not echoes.repeats(ERROR, 0) and not echoes.repeats("  File x", 0)
+    quotations = Quotations()
+    assert quotations.repeats("log_policies:", 0)
+    assert not quotations.repeats(ERROR, 1)
+    assert quotations.repeats("- pattern: CUDA out of memory", 0)
+    assert not quotations.repeats(ERROR, 0) and not quotations.repeats("  File x", 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dethpc.domain.rungs import place, place_of, stopped_early
+from dethpc.domain.text.rungs import place, place_of, stopped_early
 
 
 @pytest.mark.parametrize(

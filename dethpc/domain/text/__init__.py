@@ -1,0 +1,1 @@
+"""Texts: what they mean, and how values are written for people and programs."""
