@@ -50,7 +50,7 @@ def goes_along(name: str) -> bool:
 @dataclass(frozen=True)
 class Environment:
     """``variables`` are those that jobs get. ``python``: the ``python3`` that is first on their PATH, "" when there is none;
-    ``packages``: frameworks installed there, name -> version. ``source``: whose it is, "shell" or "master".
+    ``packages``: frameworks and servers of pages installed there, name -> version. ``source``: whose it is, "shell" or "master".
     ``sbatch``: variables by which the shell gives options to sbatch, such as SBATCH_ACCOUNT; jobs do not get them."""
 
     variables: Mapping[str, bytes]

@@ -9,7 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Union
 
+from dethpc.domain.ids import OWNER_ID
 from dethpc.domain.states import AttemptState, CheckpointState, End, Intent, RunState, State, TaskKind
+
+SPARSE = {"sparse": True}
+"""Of a field that older releases have not: change logs name it only where its value is not the default, so rows that an older
+release wrote still equal their lines."""
 
 _NOTHING: dict[str, Any] = {}
 
@@ -58,11 +63,17 @@ class Experiment:
     warning: str = ""  # what a trial was first found to report amiss, while no trial was found to report it right
     external_id: str = ""  # what scripts elsewhere call it
     collect: bool = False  # those of its checkpoints that its policy does not keep are still to be chosen
+    ended_seconds: float = field(default=0.0, metadata=SPARSE)  # ended before it was continued; no part of its duration
+    user_id: int = field(default=OWNER_ID, metadata=SPARSE)  # of the user who created it, whose name may change
 
     @property
     def queue_number(self) -> int:
         """Its place among jobs of the same instant."""
         return self.id
+
+    def duration(self, now: float) -> float:
+        """Seconds in which it had not ended, up to ``now``."""
+        return max(0.0, (self.ended_at or now) - self.created_at - self.ended_seconds)
 
 
 @dataclass(slots=True)
@@ -101,6 +112,11 @@ class Trial:
     image: str = (
         ""  # digest of the image that its containers start from, once it was pulled; further runs take the same
     )
+    ended_seconds: float = field(default=0.0, metadata=SPARSE)  # ended before it was continued; no part of its duration
+
+    def duration(self, now: float) -> float:
+        """Seconds since it first started, or since it was created, in which it had not ended, up to ``now``."""
+        return max(0.0, (self.ended_at or now) - (self.started_at or self.created_at) - self.ended_seconds)
 
 
 @dataclass(slots=True)
@@ -131,6 +147,7 @@ class Task:
     queue_position: float = 0.0
     served: float = 0.0  # slot-seconds over weight that its ended runs have had in a fair-share pool
     runs: int = 0  # how many it has had
+    user_id: int = field(default=OWNER_ID, metadata=SPARSE)  # of the user who launched it, whose name may change
 
     @property
     def queue_number(self) -> int:

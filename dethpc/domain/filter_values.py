@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import operator
 from collections.abc import Callable, Mapping
-from datetime import datetime, timezone
 from typing import Any
 
 from dethpc.domain.filters import Term
-from dethpc.domain.not_finite import as_float
+from dethpc.domain.text import times
+from dethpc.domain.text.not_finite import as_float
 from dethpc.errors import Refused
 
 COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -60,8 +60,7 @@ def _refused(term: Term, needs: str) -> Refused:
 def seconds(value: str) -> float | None:
     """Seconds since the epoch of an RFC 3339 time; None where it is none."""
     try:
-        at = datetime.fromisoformat(value.strip().replace("Z", "+00:00").replace("z", "+00:00"))
-        return at.replace(tzinfo=at.tzinfo or timezone.utc).timestamp()
+        return times.seconds(value)
     except (ValueError, OverflowError):
         return None
 

@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 RunId = str
 
+OWNER_ID = 1
+"""Of the user who made the installation: the first that there is, and whose everything is that names nobody."""
+
 
 class AttemptId(NamedTuple):
     """One start of a run. ``str()`` of it is Determined's allocation id."""

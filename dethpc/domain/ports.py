@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from dethpc.domain.facts import Row
 from dethpc.domain.nodes import NodeState
-from dethpc.domain.records import Record, WebhookDelivery
+from dethpc.domain.records import Record
 
 Fact = TypeVar("Fact")
 
@@ -272,7 +272,7 @@ class Store(Protocol):
     is stored.
     """
 
-    def commit(self, rows: Sequence[Row | WebhookDelivery]) -> None:
+    def commit(self, rows: Sequence[Row | Record]) -> None:
         """Write the rows in order. A row replaces the one with the same key; a Metric or a WebhookDelivery that exists already is
         left alone.
 

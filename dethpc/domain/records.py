@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Union
 
+from dethpc.domain.facts import SPARSE
+from dethpc.domain.ids import OWNER_ID
+
 
 @dataclass(slots=True)
 class User:
@@ -23,6 +26,7 @@ class User:
     password: str = ""  # argon2 of what clients send in the place of the password; "": no password is good
     admin: bool = True
     active: bool = True
+    agent: dict[str, Any] | None = field(default=None, metadata=SPARSE)  # a linked Unix user and group; without effect
 
 
 class TokenKind(str, Enum):
@@ -122,6 +126,17 @@ class RoleAssignment:
 
 
 @dataclass(slots=True)
+class WorkspaceRole:
+    """A role that a user, or each member of a group, has in one workspace alone. The other of the two ids is 0."""
+
+    user_id: int
+    group_id: int
+    workspace_id: int
+    role: int  # domain.roles.Role
+    created_at: float
+
+
+@dataclass(slots=True)
 class UserSetting:
     """What a client keeps for its user: a text under a path and a key."""
 
@@ -181,7 +196,7 @@ class ModelVersion:
     number: int
     checkpoint: str  # uuid
     created_at: float
-    user_id: int = 1
+    user_id: int = OWNER_ID
     updated_at: float = 0.0
     name: str = ""
     comment: str = ""
@@ -294,6 +309,21 @@ class TrialSource:
     reported_at: float
 
 
+@dataclass(slots=True)
+class Accelerators:
+    """The accelerators of an attempt on one node, as its program reported them."""
+
+    allocation_id: str
+    node: str
+    task_id: str
+    experiment_id: int | None
+    container: str
+    kind: str  # as the vendor calls it
+    uuids: list[str]
+    pool: str
+    reported_at: float
+
+
 Record = Union[
     User,
     Token,
@@ -309,8 +339,10 @@ Record = Union[
     ClusterMessage,
     LogDays,
     TrialSource,
+    Accelerators,
     Group,
     RoleAssignment,
+    WorkspaceRole,
     ConfigPolicy,
     UserSetting,
     ProjectVisit,
@@ -331,8 +363,10 @@ KEYS: dict[type, tuple[str, ...]] = {
     ClusterMessage: ("id",),
     LogDays: ("noun", "id"),
     TrialSource: ("trial_id", "checkpoint", "model_id", "model_version"),
+    Accelerators: ("allocation_id", "node"),
     Group: ("id",),
     RoleAssignment: ("user_id", "group_id", "role"),
+    WorkspaceRole: ("user_id", "group_id", "workspace_id", "role"),
     ConfigPolicy: ("workspace_id", "workload"),
     UserSetting: ("user_id", "storage_path", "key"),
     ProjectVisit: ("user_id", "project_id"),
@@ -354,8 +388,10 @@ FOUND_BY: dict[type, tuple[tuple[str, ...], ...]] = {
     ClusterMessage: (),
     LogDays: (),
     TrialSource: (("checkpoint",),),
+    Accelerators: (("task_id",),),
     Group: (("name",),),
     RoleAssignment: (),
+    WorkspaceRole: (),
     ConfigPolicy: (),
     UserSetting: (),
     ProjectVisit: (),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dethpc.domain.ports import NodeInfo
+from dethpc.domain.text.measures import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class ResourceRequest:
     memory_per_node_mb: int = 0
 
     def __str__(self) -> str:
-        slots = count(self.slots_per_node, noun(self.slot_type))
+        slots = plural(self.slots_per_node, noun(self.slot_type))
         if not self.slots_per_node:
             return "a CPU of one node"
         return f"{slots} on one node" if self.nodes == 1 else f"{self.nodes} nodes of {slots}"
@@ -36,7 +37,3 @@ class ResourceRequest:
 
 def noun(slot_type: str) -> str:
     return "slot" if slot_type == "cpu" else "GPU"
-
-
-def count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

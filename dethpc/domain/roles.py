@@ -23,3 +23,9 @@ class Role(IntEnum):
 
 NAMES = {Role.ADMIN: "ClusterAdmin", Role.EDITOR: "Editor", Role.VIEWER: "Viewer"}
 """As Determined calls those that can be assigned."""
+
+WORKSPACE_ADMIN = 4
+"""The number under which Determined's API knows an admin of one workspace alone, which is ``Role.ADMIN`` there."""
+
+ASSIGNABLE: dict[int, str] = {**{int(role): name for role, name in NAMES.items()}, WORKSPACE_ADMIN: "WorkspaceAdmin"}
+"""By their numbers in Determined's API."""

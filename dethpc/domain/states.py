@@ -67,6 +67,7 @@ class TaskKind(str, Enum):
     SHELL = "SHELL"
     NOTEBOOK = "NOTEBOOK"
     TENSORBOARD = "TENSORBOARD"
+    GENERIC = "GENERIC"
     IMAGE_PULL = "IMAGE_PULL"
 
     @property
@@ -75,12 +76,18 @@ class TaskKind(str, Enum):
         return self in _TRAINING
 
     @property
+    def launched(self) -> bool:
+        """Whether somebody launches it with a configuration of its own."""
+        return self in _LAUNCHED
+
+    @property
     def submitted(self) -> bool:
         """Whether the master submits its runs to the scheduler."""
         return self not in (TaskKind.UNMANAGED_TRIAL, TaskKind.IMPORTED_TRIAL)
 
 
 _TRAINING = frozenset({TaskKind.TRIAL, TaskKind.UNMANAGED_TRIAL, TaskKind.IMPORTED_TRIAL})
+_LAUNCHED = frozenset({TaskKind.COMMAND, TaskKind.SHELL, TaskKind.NOTEBOOK, TaskKind.TENSORBOARD, TaskKind.GENERIC})
 
 
 class Intent(str, Enum):

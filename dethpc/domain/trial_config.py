@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, NamedTuple, Optional, Sequence, Union
 
-from dethpc.domain.log_policies import LogPolicy
+from dethpc.domain.attempts.log_policies import LogPolicy
 
 UNITS = ("batches", "records", "epochs")
 WORKDIR = "/run/determined/workdir"

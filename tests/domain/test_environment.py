@@ -67,6 +67,6 @@ def test_too_much_is_refused_and_the_largest_variables_are_named() -> None:
 
 def test_a_job_that_creates_an_experiment_hands_on_none_of_dethpcs_own_code() -> None:
     bundle = b"/home/.dethpc/harness/harness-0123456789abcdef.zip"
-    path = bundle + b"/dethpc/exec/guard:" + bundle
+    path = bundle + b"/dethpc/exec/pip_shim:" + bundle
     assert Environment.of({b"PYTHONPATH": path + b":/mine"}).variables == {"PYTHONPATH": b"/mine"}
     assert Environment.of({b"PYTHONPATH": path}).variables == {}

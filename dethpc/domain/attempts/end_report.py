@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 
@@ -38,6 +39,21 @@ class EndReport(NamedTuple):
             tail=[plain_text(line) for line in tail] if isinstance(tail, list) else (),
             at=moment(at),
         )
+
+
+def signal_of(code: int) -> Optional[int]:
+    """The signal of an exit code as shells and launchers report it; None: it is of none."""
+    return code - 128 if 128 < code <= 128 + 64 else None
+
+
+def killed_by(number: int) -> str:
+    """How a process ended that signal ``number`` killed, in words."""
+    try:
+        name = f" ({signal.Signals(number).name})"
+    except ValueError:
+        name = ""
+    hint = "; unless somebody killed it, the node ran out of memory" if number == signal.SIGKILL else ""
+    return f"killed by signal {number}{name}{hint}"
 
 
 def plain_text(value: object) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Iterable, Mapping, NamedTuple, Optional
 
-from dethpc.domain.end_report import moment, plain_text
+from dethpc.domain.attempts.end_report import moment, plain_text
 
 CANCEL_RETRIES, EXCLUDE_NODE = "cancel_retries", "exclude_node"
 ACTIONS = (CANCEL_RETRIES, EXCLUDE_NODE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
-from dethpc.domain.end_report import moment, plain_text
+from dethpc.domain.attempts.end_report import moment, plain_text
 
 
 class GpuUse(NamedTuple):

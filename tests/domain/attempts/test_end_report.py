@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from dethpc.domain.end_report import EndReport
+from dethpc.domain.attempts.end_report import EndReport
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_report_is_read_as_it_was_written() -> None:

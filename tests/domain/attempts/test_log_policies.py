@@ -3,7 +3,7 @@
 import pytest
 import re2
 
-from dethpc.domain.log_policies import (
+from dethpc.domain.attempts.log_policies import (
     CANCEL_RETRIES,
     EXCLUDE_NODE,
     LogMatch,

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from dethpc.domain.stopping import StopReason, StopRequest
+from dethpc.domain.attempts.stopping import StopReason, StopRequest
 from dethpc.rundir.files import write_json
 from dethpc.rundir.layout import AttemptDir
 
-DOCS = Path(__file__).parents[2] / "docs" / "run-directory.md"
-TEMPLATES = Path(__file__).parents[2] / "templates" / "sbatch"
+DOCS = Path(__file__).parents[3] / "docs" / "run-directory.md"
+TEMPLATES = Path(__file__).parents[3] / "templates" / "sbatch"
 
 
 def test_request_is_read_as_it_was_written(tmp_path: Path) -> None:

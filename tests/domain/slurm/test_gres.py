@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dethpc.domain.gres import (
+from dethpc.domain.slurm.gres import (
     Gres,
     by_type,
     gpus_of_names,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dethpc.domain import memory
+from dethpc.domain.slurm import memory
 
 
 @pytest.mark.parametrize(

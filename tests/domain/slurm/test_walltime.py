@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dethpc.domain import walltime
+from dethpc.domain.slurm import walltime
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from dethpc.domain.warning_signal import WarningSignal
+from dethpc.domain.slurm.warning_signal import WarningSignal
 
 
 @pytest.mark.parametrize(

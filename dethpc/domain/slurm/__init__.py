@@ -1,0 +1,1 @@
+"""Slurm's notation of resources, memory, times and signals."""
