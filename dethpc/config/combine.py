@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dethpc.config.checkpoint_storage import common_fields
-from dethpc.config.environment import SLOT_TYPES
 from dethpc.config.problems import UNIONS
-from dethpc.config.searcher import WarmStart, fields_of_method
+from dethpc.config.sections.checkpoint_storage import common_fields
+from dethpc.config.sections.environment import SLOT_TYPES
+from dethpc.config.sections.searcher import WarmStart, fields_of_method
 from dethpc.config.source import Place, Source, read_value
 from dethpc.domain.trial_config import UNITS
 from dethpc.errors import Path, Problem
@@ -34,7 +34,7 @@ def override(source: Source, options: Sequence[str]) -> list[Problem]:
         names = tuple(key.strip().split("."))
         if not equals or not all(names):
             allowed = "KEY=VALUE, with dots between nested keys"
-            problems.append(Problem.of_value("override", repr(option), allowed, file="--config"))
+            problems.append(Problem.of_value("override", repr(option), allowed).at("--config"))
             continue
         value, _, wrong = read_value(text, f"--config {key}")
         for problem in wrong:

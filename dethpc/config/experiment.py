@@ -8,21 +8,29 @@ from typing import Annotated, Any, ClassVar, Literal, Optional, Union
 
 from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo
 
-from dethpc.config.checkpoint_storage import CheckpointStorage
-from dethpc.config.environment import BindMount, Environment
-from dethpc.config.hyperparameters import Space, parse_space, plain, read_space
-from dethpc.config.resources import PBS, Resources, Slurm
-from dethpc.config.searcher import Searcher
-from dethpc.config.section import STORED, Length, Section, Whole, mistaken, wrong
-from dethpc.config.services import USUAL_LOG_POLICIES, Integrations, LogPolicies, RetentionPolicy, Security
-from dethpc.config.training import DataLayer, Optimizations, Profiling, Reproducibility
+from dethpc.config.sections.checkpoint_storage import CheckpointStorage
+from dethpc.config.sections.environment import BindMount, Environment
+from dethpc.config.sections.hyperparameters import Space, parse_space, plain, read_space
+from dethpc.config.sections.resources import PBS, Resources, Slurm
+from dethpc.config.sections.searcher import Searcher
+from dethpc.config.sections.section import STORED, Length, Section, Whole, mistaken, wrong
+from dethpc.config.sections.services import USUAL_LOG_POLICIES, Integrations, LogPolicies, RetentionPolicy, Security
+from dethpc.config.sections.training import DataLayer, Optimizations, Profiling, Reproducibility
+from dethpc.config.wording import show
 from dethpc.errors import ConfigError, Problem, dotted
 
+_COMMAND = "a command: a string, or a list of strings"
 
-def _entrypoint(value: Any) -> Any:
+
+def entrypoint(value: Any) -> Any:
     command = value if isinstance(value, list) else [value]
-    if not command or not all(isinstance(word, str) and "\0" not in word for word in command) or not command[0].strip():
-        raise wrong("a command: a string, or a list of strings")
+    for number, word in enumerate(command, 1):
+        if isinstance(value, list) and not isinstance(word, str):
+            raise wrong(_COMMAND, value=f"a list whose word {number} is {show(word)}", hint="put it in quotes")
+    if not command or not all(isinstance(word, str) and "\0" not in word for word in command):
+        raise wrong(_COMMAND)
+    if not command[0].strip():
+        raise wrong(_COMMAND, value="one without a program")
     return value
 
 
@@ -65,7 +73,7 @@ class ExperimentConfig(Section):
     workspace: str = ""
     project: str = ""
     data: dict[str, Any] = {}
-    entrypoint: Annotated[Union[str, list[str]], BeforeValidator(_entrypoint)]
+    entrypoint: Annotated[Union[str, list[str]], BeforeValidator(entrypoint)]
 
     hyperparameters: Annotated[dict[str, Any], BeforeValidator(_space)] = {}
     searcher: Searcher

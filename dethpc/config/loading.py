@@ -10,15 +10,15 @@ from typing import Any, Optional
 
 from pydantic import ValidationError
 
-from dethpc.config.checkpoint_storage import CheckpointStorage
 from dethpc.config.combine import fill, override
 from dethpc.config.dialects import translate
 from dethpc.config.dialects.lengths import BY_TIME
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.config.hyperparameters import Const, Log, Space, out_of_range, points, read_space, width
 from dethpc.config.problems import problems_of
 from dethpc.config.search_warnings import search_warnings
-from dethpc.config.section import Section
+from dethpc.config.sections.checkpoint_storage import CheckpointStorage
+from dethpc.config.sections.hyperparameters import Const, Log, Space, out_of_range, points, read_space, width
+from dethpc.config.sections.section import Section
 from dethpc.config.source import Place, Source, dump, read
 from dethpc.config.unsupported import OLDER, ignored, refused, without_container
 from dethpc.domain.entrypoint import trains_a_trial_class, unknown_references
@@ -109,7 +109,7 @@ def load(
         ordered = sorted(problems, key=lambda problem: (problem.file or "", problem.line or 0))
         if len(ordered) > MOST_PROBLEMS:
             more = f"there are {len(ordered) - MOST_PROBLEMS:,} more mistakes; mend those above first"
-            ordered[MOST_PROBLEMS:] = [Problem("config", more, file=file)]
+            ordered[MOST_PROBLEMS:] = [Problem("config", more).at(file)]
         raise ConfigError(ordered)
     plain = list(without_container(source))
     messages = [*ignored(source), *warnings(space, config)]

@@ -8,8 +8,8 @@ from typing import Any
 
 from dethpc.config.dialects.units import trained
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.config.searcher import Grid, Random, Single
-from dethpc.domain.hints import without_metric
+from dethpc.config.sections.searcher import Grid, Random, Single
+from dethpc.domain.text.hints import without_metric
 
 
 def unranked(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from dethpc.config.searcher import (
+from dethpc.config.sections.searcher import (
     PBT,
     Adaptive,
     AdaptiveASHA,

@@ -12,16 +12,16 @@ from typing import Annotated, Any, Literal, Optional
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
-from dethpc.config.checkpoint_storage import CheckpointStorage
-from dethpc.config.container import NAMES, Containers
-from dethpc.config.image_cache import ImageCache
 from dethpc.config.problems import problems_of
-from dethpc.config.resources import GpuType
-from dethpc.config.section import Section, Whole, absolute, mistaken, wrong
+from dethpc.config.sections.checkpoint_storage import CheckpointStorage
+from dethpc.config.sections.container import NAMES, Containers
+from dethpc.config.sections.image_cache import ImageCache
+from dethpc.config.sections.resources import GpuType
+from dethpc.config.sections.section import Section, Whole, absolute, mistaken, wrong
+from dethpc.config.sections.training import DataLayer
 from dethpc.config.source import MAX_BYTES, read
-from dethpc.config.training import DataLayer
 from dethpc.config.wording import did_you_mean, show
-from dethpc.domain import gres, memory, walltime
+from dethpc.domain.slurm import gres, memory, walltime
 from dethpc.errors import ConfigError, GresError, Problem
 
 EVERYWHERE = "/etc/dethpc/site.yaml"
@@ -168,6 +168,18 @@ def _pages_host(value: str) -> str:
 PagesHost = Annotated[str, AfterValidator(_pages_host)]
 
 
+def _origins(value: str) -> str:
+    if value != "shared" and not re.fullmatch(r"\*\.[a-z0-9]([a-z0-9.-]*[a-z0-9])?", value):
+        raise wrong("*. and a host name in small letters, such as *.det.example.org, or shared", value=show(value))
+    return value
+
+
+class Proxy(Section):
+    """How browsers reach what tasks serve."""
+
+    origins: Annotated[str, AfterValidator(_origins)] = "*.localhost"  # host names; shared: the master's own origin
+
+
 class Master(Section):
     """Where the master runs and listens, and how. Without a host: where its jobs reach it (``master.listening``)."""
 
@@ -183,6 +195,7 @@ class Master(Section):
     sbatch_args: list[Word] = []  # for that job
     end_after_idle_hours: Optional[Annotated[float, Field(gt=0)]] = None  # without work or requests; None: never
     pages_host: Optional[PagesHost] = None  # the host name of the pages; its * is a label that each master draws
+    proxy: Proxy = Proxy()
 
     @model_validator(mode="after")
     def _one_of_the_two(self) -> Master:
@@ -231,6 +244,7 @@ class Webhooks(Section):
     signing_key: Optional[Annotated[str, Field(min_length=1)]] = None  # None: the master makes one
     base_url: Annotated[str, Field(pattern=r"^(https?://[^\s/]+(/[^\s]*)?)?$")] = ""  # of the pages; "": no links
     allow: list[Annotated[str, AfterValidator(_network)]] = []  # such as loopback, which is refused otherwise
+    proxy: Annotated[str, Field(pattern=r"^(http://[^\s/@]+/?)?$")] = ""  # that connects to receivers outside; "": none
     sendmail: Word = "sendmail"  # the program that takes mails
 
 
@@ -246,6 +260,9 @@ class SiteConfig(Section):
     database: Optional[Annotated[str, AfterValidator(_database)]] = None  # None: SQLite in DETHPC_HOME
     fold_after_hours: Optional[Annotated[float, Field(ge=0)]] = (
         6  # after its end a trial's runs become one file; null: never
+    )
+    remove_tasks_after_days: Optional[Annotated[float, Field(ge=0)]] = (
+        None  # files of commands and the like; None: never
     )
     templates: Optional[AbsolutePath] = None  # a folder whose files take the place of the sbatch templates
     master: Master = Master()
@@ -308,7 +325,7 @@ def find_site(env: Mapping[str, str], home: str | Path, exists: Callable[[str], 
     named = env.get("DETHPC_SITE_CONFIG")
     if named:
         if not exists(named):
-            raise ConfigError([Problem("DETHPC_SITE_CONFIG", f"there is no file {show(named)}", file="environment")])
+            raise ConfigError([Problem("DETHPC_SITE_CONFIG", f"there is no file {show(named)}").at("environment")])
         return named
     return next((path for path in (os.path.join(home, "site.yaml"), EVERYWHERE) if exists(path)), None)
 
@@ -322,5 +339,5 @@ def load_site(path: str | Path | None) -> SiteConfig:
             text = file.read(MAX_BYTES + 1)  # what is larger is refused by its size
     except (OSError, UnicodeDecodeError) as error:
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else "bytes that are not UTF-8"
-        raise ConfigError([Problem("config", f"the file cannot be read: {reason}", file=str(path))]) from None
+        raise ConfigError([Problem("config", f"the file cannot be read: {reason}").at(str(path))]) from None
     return parse_site(text, str(path))

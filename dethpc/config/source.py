@@ -98,8 +98,7 @@ class Source:
 
     def placed(self, problem: Problem) -> Problem:
         """The problem, told where its value was written."""
-        problem.file, problem.line = self.place(problem.path)
-        return problem
+        return problem.at(*self.place(problem.path))
 
 
 def _malformed(error: yaml.MarkedYAMLError) -> tuple[str, str | None]:
@@ -133,31 +132,31 @@ def read_value(text: str, file: str) -> tuple[Any, dict[Path, Place], list[Probl
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_BYTES:
         message = f"{size >> 10} KiB of text; at most {MAX_BYTES >> 10} KiB: put large lists into files in the context directory"
-        return None, {}, [Problem("YAML", message, file=file)]
+        return None, {}, [Problem("YAML", message).at(file)]
     try:
         node = yaml.compose(text, Loader=_CoreLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else None
-        return None, {}, [Problem("YAML", *_malformed(error), file=file, line=line)]
+        return None, {}, [Problem("YAML", *_malformed(error)).at(file, line)]
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         return (
             None,
             {},
-            [Problem("YAML", f"YAML cannot hold the character #x{error.character:04x}", file=file, line=line)],
+            [Problem("YAML", f"YAML cannot hold the character #x{error.character:04x}").at(file, line)],
         )
     except RecursionError:
-        return None, {}, [Problem("YAML", f"values are nested more than {MOST_LEVELS} levels deep", file=file)]
+        return None, {}, [Problem("YAML", f"values are nested more than {MOST_LEVELS} levels deep").at(file)]
     if node is None:
         return None, {(): Place(file, 1)}, []
     reader = _Reader(file)
     try:
         value = reader.value(node, ())
     except _TooMuch:
-        return None, {}, [Problem("YAML", f"there are more than {MAX_VALUES:,} values", file=file)]
+        return None, {}, [Problem("YAML", f"there are more than {MAX_VALUES:,} values").at(file)]
     except RecursionError:
-        return None, {}, [Problem("YAML", f"values are nested more than {MOST_LEVELS} levels deep", file=file)]
+        return None, {}, [Problem("YAML", f"values are nested more than {MOST_LEVELS} levels deep").at(file)]
     return value, reader.places, reader.problems
 
 
@@ -168,7 +167,7 @@ def read(text: str, file: str) -> tuple[Source, list[Problem]]:
     places.setdefault((), Place(file, 1))
     if not isinstance(data, dict):
         if data is not None:
-            problems.append(Problem.of_value("config", show(data), "a mapping of fields to values", file=file, line=1))
+            problems.append(Problem.of_value("config", show(data), "a mapping of fields to values").at(file, 1))
         data = {}
     return Source({key: value for key, value in data.items() if not str(key).startswith("x-")}, places), problems
 
@@ -288,7 +287,7 @@ class _Reader:
         return Place(self.file, node.start_mark.line + 1)
 
     def _wrong(self, node: yaml.Node, path: Path, message: str) -> None:
-        self.problems.append(Problem(dotted(path), message, file=self.file, line=self._place(node).line))
+        self.problems.append(Problem(dotted(path), message).at(self.file, self._place(node).line))
 
 
 def _no_tag(node: yaml.Node) -> str:

@@ -1,4 +1,4 @@
-"""Templates: parts of configurations, which lie under those of experiments."""
+"""Templates: parts of configurations, which lie under those of experiments and tasks."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from pydantic import ValidationError
 
 from dethpc.config.dialects import translate
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.config.hyperparameters import out_of_range, read_space
 from dethpc.config.loading import merged_source
 from dethpc.config.problems import UNIONS, kinds_of_section, problems_of
+from dethpc.config.sections.hyperparameters import out_of_range, read_space
+from dethpc.config.sections.section import Section
 from dethpc.config.source import Source, dump, read
+from dethpc.config.task import ELSEWHERE, TaskConfig
 from dethpc.config.unsupported import OLDER, refused
 from dethpc.errors import ConfigError, Path, Problem, path_of
 
@@ -24,9 +26,12 @@ class Template(NamedTuple):
 
 
 def check(template: Template) -> None:
-    """Raises ConfigError with every mistake: those of a configuration, except that nothing is required."""
+    """Raises ConfigError with every mistake of an experiment's configuration, except that nothing is required. A template is also
+    valid where it is one for tasks."""
     file = f"template {template.name}"
     source, problems = read(dump(dict(template.config)), file)
+    if not problems and not any(_mistakes_of(source, TaskConfig, ELSEWHERE)):
+        return
     translation = translate(source.data)
     source.data = translation.data
     problems += translation.problems
@@ -51,7 +56,7 @@ def _mistakes(source: Source) -> Iterator[Problem]:
         if isinstance(section, dict) and section.get(tag) is None:
             yield from _mistakes_without_kind(source, path, tag)
             source.data.pop(str(path[0]))
-    yield from _mistakes_of(source)
+    yield from _mistakes_of(source, ExperimentConfig, OLDER)
 
 
 def _mistakes_without_kind(source: Source, path: Path, tag: str) -> list[Problem]:
@@ -60,19 +65,29 @@ def _mistakes_without_kind(source: Source, path: Path, tag: str) -> list[Problem
     sections = [
         Source({name: {**source.data[name], tag: kind}}) for kind in kinds_of_section(ExperimentConfig, path, tag)
     ]
-    mistakes = ([*_mistakes_of(section)] for section in sections)
+    mistakes = ([*_mistakes_of(section, ExperimentConfig, OLDER)] for section in sections)
     return min(mistakes, key=lambda kind: (len(kind), [not problem.hint for problem in kind]))
 
 
-def _mistakes_of(source: Source) -> Iterator[Problem]:
-    """Of what stands there. What is missing stands in the experiment's configuration; an item of a list is whole."""
+def _mistakes_of(source: Source, model: type[Section], elsewhere: Mapping[str, str]) -> Iterator[Problem]:
+    """Of what stands there. What is missing stands in the configuration that lies over it; an item of a list is whole."""
     try:
-        ExperimentConfig.model_validate(source.data)
+        model.model_validate(source.data)
     except ValidationError as error:
-        for problem in problems_of(error, ExperimentConfig, source, elsewhere=OLDER):
+        for problem in problems_of(error, model, source, elsewhere=elsewhere):
             in_list = any(isinstance(part, int) for part in problem.path)
             if in_list or source.get(problem.path) is not None:
                 yield problem
+
+
+def of_experiments(template: Template) -> tuple[Template, list[str]]:
+    """The template without ``resources.slots``, which is for tasks alone, and a sentence for the user where that is left out."""
+    resources = template.config.get("resources")
+    if not isinstance(resources, Mapping) or resources.get("slots") is None:
+        return template, []
+    others = {name: value for name, value in resources.items() if name != "slots"}
+    note = f"resources.slots of template {template.name!r} is for tasks: trials have resources.slots_per_trial"
+    return template._replace(config={**template.config, "resources": others}), [note]
 
 
 @contextmanager

@@ -28,6 +28,7 @@ class Unsupported(NamedTuple):
 
 _CONTAINERS = "no effect in a pool without containers: runs start with the python3 and the packages of the node"
 _NO_MOUNT = "has no effect without a container: datasets are cached at the path of the host"
+_LOGIN = "has no effect: the port is reached with a login of the master, as every other"
 _PROFILED = "has no effect (also in Determined): system metrics are sampled from the beginning to the end"
 _OWN_LOOP = "is for trial classes: code that uses the Core API decides it itself (also in Determined)"
 
@@ -35,7 +36,7 @@ UNSUPPORTED = (
     Unsupported("checkpoint_storage.checkpoint_path", "use storage_path, its newer name"),
     Unsupported("optimizations.mixed_precision", "apex is not supported; O1 is PyTorch's own", ("O0", "O1")),
     Unsupported("resources.native_parallel", "it belongs to an older way of launching workers", (False,)),
-    Unsupported("resources.slots", "commands are not supported yet; for trials, use slots_per_trial"),
+    Unsupported("resources.slots", "it is for commands and other tasks; for trials, use slots_per_trial"),
     Unsupported("integrations.pachyderm", "Pachyderm is not supported"),
 )
 
@@ -52,7 +53,6 @@ IGNORED = {
     "resources.devices": _CONTAINERS,
     "checkpoint_storage.propagation": _CONTAINERS,
     "environment.pod_spec": "has no effect: Slurm has no pods; use slurm.sbatch_args or a template",
-    "environment.proxy_ports": "has no effect yet: nothing is proxied; the trial uses the node's ports",
     "bind_mounts": "cannot be made without a container",
     "profiling.begin_on_batch": _PROFILED,
     "profiling.end_after_batch": _PROFILED,
@@ -98,7 +98,6 @@ _NOT_WORTH_A_WARNING: dict[str, tuple[Any, ...]] = {
     "environment.ports": ({},),
     "environment.add_capabilities": ([],),
     "environment.drop_capabilities": ([],),
-    "environment.proxy_ports": ([],),
     "resources.devices": ([],),
     "checkpoint_storage.propagation": ("rprivate",),
     "profiling.begin_on_batch": (0,),
@@ -142,6 +141,10 @@ def ignored(source: Source) -> Iterator[str]:
         if field == "checkpoint_storage.container_path" and not shared_fs:
             continue
         yield _at(source, tuple(field.split(".")), f"{field} {notice}")
+    for i, port in enumerate(source.get(("environment", "proxy_ports")) or ()):
+        if isinstance(port, dict) and port.get("unauthenticated"):
+            field = f"environment.proxy_ports.{i}.unauthenticated"
+            yield _at(source, tuple(field.split(".")[:2]) + (i, "unauthenticated"), f"{field} {_LOGIN}")
 
 
 def without_container(source: Source) -> Iterator[str]:

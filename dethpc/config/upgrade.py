@@ -48,7 +48,7 @@ def upgrade(text: str, file: str = "config") -> Upgraded:
 def _by_hand(edit: Edit, file: str, line: int | None) -> Problem:
     fields = ", ".join(f"{dotted(path)}: {spell(edit.fields[str(path[-1])])}" for path in edit.paths())
     message = f"an anchor shares this older field, so change it by hand to {fields}"
-    return Problem(dotted(edit.path), message, file=file, line=line)
+    return Problem(dotted(edit.path), message).at(file, line)
 
 
 def _replaced(text: str, edits: list[Edit]) -> str:

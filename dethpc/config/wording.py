@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dethpc.domain.hints import did_you_mean as did_you_mean
 from dethpc.domain.secrets import SECRET, hide_passwords
+from dethpc.domain.text.hints import did_you_mean as did_you_mean
 from dethpc.errors import Path
 
 

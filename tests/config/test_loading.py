@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dethpc.config import load, with_overrides
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.secrets import masked_text
-from dethpc.config.services import USUAL_LOG_POLICIES, LogPolicy
+from dethpc.config.sections.services import USUAL_LOG_POLICIES, LogPolicy
 from dethpc.config.source import dump
 from dethpc.config.unsupported import _NOT_WORTH_A_WARNING, FIELDS, IGNORED, TRIAL_CLASS, UNSUPPORTED
 from dethpc.errors import ConfigError, Problem
@@ -547,6 +547,11 @@ def test_every_refused_field_has_an_example_here() -> None:
     assert set(EXAMPLES) == set(FIELDS)
 
 
+def test_slots_are_those_of_commands() -> None:
+    (problem,) = problems_of(dump(configuration("resources.slots", EXAMPLES["resources.slots"])))
+    assert "it is for commands and other tasks; for trials, use slots_per_trial" in problem.message
+
+
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_field_without_effect_is_refused_and_nothing_else_is_wrong_with_it(field: str) -> None:
     (problem,) = problems_of(dump(configuration(field, EXAMPLES[field])))
@@ -642,7 +647,6 @@ def test_a_field_that_is_accepted_without_effect_gives_a_warning(field: str) -> 
         "environment.force_pull_image": True,
         "environment.registry_auth": {"username": "me", "password": "hunter2"},
         "environment.ports": {"x": 80},
-        "environment.proxy_ports": [{"proxy_port": 80}],
         "environment.add_capabilities": ["CAP"],
         "environment.drop_capabilities": ["CAP"],
         "environment.pod_spec": {"spec": {}},
@@ -761,6 +765,13 @@ def test_what_a_mount_cannot_have_is_said() -> None:
     assert "bind_mounts.0.read_only has no effect" in warning
     (problem,) = problems_of(LEAST + dump({"bind_mounts": [{**mount, "propagation": "sideways"}]}))
     assert problem.field == "bind_mounts[0].propagation" and "rprivate" in problem.allowed
+
+
+def test_a_port_that_is_to_need_no_login_needs_one_and_says_so() -> None:
+    ports = [{"proxy_port": 8000}, {"proxy_port": 8001, "unauthenticated": True}]
+    (warning,) = load(LEAST + dump({"environment": {"proxy_ports": ports}})).warnings
+    assert "environment.proxy_ports.1.unauthenticated has no effect" in warning
+    assert not load(LEAST + dump({"environment": {"proxy_ports": ports[:1]}})).warnings
 
 
 def test_fusion_of_tensors_is_horovods() -> None:

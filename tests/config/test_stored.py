@@ -8,7 +8,7 @@ import pytest
 
 from dethpc.config import load
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.config.searcher import WarmStart
+from dethpc.config.sections.searcher import WarmStart
 from dethpc.errors import ConfigError
 
 TEXT = """

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dethpc.config.loading import load, merged
 from dethpc.config.source import dump, read
-from dethpc.config.template import Template, check, laid_over
+from dethpc.config.template import Template, check, laid_over, of_experiments
 from dethpc.errors import ConfigError
 
 
@@ -144,7 +144,8 @@ def test_a_template_of_parts_of_a_valid_configuration_is_valid(data: Any) -> Non
         ({"checkpoint_storage": {"save_trial_best": -1}}, "checkpoint_storage.save_trial_best", ">= 0"),
         ({"hyperparameters": {"lr": {"type": "double", "minval": 0}}}, "hyperparameters.lr", "maxval"),
         ({"bind_mounts": [{"host_path": "/x"}]}, "bind_mounts[0].container_path", "missing"),
-        ({"resources": {"slots": 3}}, "resources.slots", "not supported yet"),
+        ({"resources": {"slots": 3}, "max_restarts": 1}, "resources.slots", "not supported yet"),
+        ({"idle_timeout": "soon"}, "idle_timeout", "unknown field"),
     ],
 )
 def test_a_mistake_in_a_template_is_told(config: Any, field: str, words: str) -> None:
@@ -152,6 +153,27 @@ def test_a_mistake_in_a_template_is_told(config: Any, field: str, words: str) ->
         check(Template("t", config))
     (problem,) = refusal.value.problems
     assert problem.field.startswith(field) and words in str(problem) and str(problem).startswith("template t: ")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"resources": {"slots": 0}},
+        {"resources": {"agent_label": "", "slots": 100}, "environment": {"environment_variables": ["A=1"]}},
+        {"entrypoint": ["bash", "-l"], "idle_timeout": "30m", "notebook_idle_type": "activity"},
+        {"tensorboard_args": ["--samples_per_plugin=images=100"], "work_dir": "/tmp"},
+    ],
+)
+def test_a_template_for_tasks_is_valid(config: Any) -> None:
+    check(Template("t", config))
+
+
+def test_the_slots_of_tasks_are_left_out_for_experiments() -> None:
+    template = Template("t", {"resources": {"slots": 0, "weight": 2}, "labels": ["a"]})
+    of_its_own, (note,) = of_experiments(template)
+    assert of_its_own == Template("t", {"resources": {"weight": 2}, "labels": ["a"]})
+    assert "resources.slots of template 't' is for tasks" in note
+    assert of_experiments(of_its_own) == (of_its_own, [])
 
 
 def test_a_template_of_an_older_form_is_understood() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import dethpc
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.config.searcher import Searcher
+from dethpc.config.sections.searcher import Searcher
 
 ROOT = Path(dethpc.__file__).parent
 
@@ -20,6 +20,7 @@ MAY = {
     "client/custom_search.py": "what a user hands in, before anybody has checked it",
     "master/experiments/unmanaged.py": "a script's sketch, from which a configuration is made",
     "master/http/nouns/experiments.py": "JSON is made here",
+    "master/http/nouns/checkpoints.py": "JSON of a page's checkpoints is made here, of configurations as they were stored",
     "master/http/nouns/columns.py": "one field of every configuration of a project, which are too many to check each",
     "pytorch/_trial_context.py": "the mapping is the user's, by get_experiment_config()",
 }

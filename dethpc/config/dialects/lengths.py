@@ -12,7 +12,7 @@ from typing import Any, get_args
 from dethpc.config.dialects.edit import Edit
 from dethpc.config.dialects.steps import PERIODS
 from dethpc.config.dialects.units import Unknown, convert, split, whole
-from dethpc.config.searcher import Searcher
+from dethpc.config.sections.searcher import Searcher
 from dethpc.errors import Problem
 
 

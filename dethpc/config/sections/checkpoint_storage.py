@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Optional, Union
 
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
-from dethpc.config.section import STORED, Section, Whole, absolute, mistaken, wrong
+from dethpc.config.sections.section import STORED, Section, Whole, absolute, mistaken, wrong
 from dethpc.domain.secrets import without_user
 
 Count = Annotated[Whole, Field(ge=0)]

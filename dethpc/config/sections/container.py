@@ -7,8 +7,8 @@ from typing import Annotated, Any, Optional
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from dethpc.config.environment import Images, images
-from dethpc.config.section import Section, absolute, mistaken, wrong
+from dethpc.config.sections.environment import Images, images
+from dethpc.config.sections.section import Section, absolute, mistaken, wrong
 from dethpc.containers import RUNTIMES, Bind
 
 NAMES = tuple(RUNTIMES)

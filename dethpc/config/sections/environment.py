@@ -9,10 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal, Optional
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
-from dethpc.config.section import STORED, Section, Whole, absolute, mistaken, wrong
+from dethpc.config.sections.section import STORED, Section, Whole, absolute, mistaken, wrong
 from dethpc.config.wording import show
 from dethpc.containers import RUNTIMES
-from dethpc.domain import bash
+from dethpc.domain.text import bash
 from dethpc.domain.trial_config import WORKDIR
 
 SLOT_TYPES = ("cpu", "cuda", "rocm")
@@ -92,6 +92,10 @@ class ProxyPort(Section):
     proxy_tcp: bool = False
     unauthenticated: bool = False
     default_service_id: bool = False
+
+    def service(self) -> dict[str, Any]:
+        """As ``spec.json`` has it."""
+        return {"port": self.proxy_port, "kind": "tcp", "protocol": "tcp" if self.proxy_tcp else "http"}
 
 
 class RegistryAuth(Section):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Union
 
-from dethpc.config.section import LARGEST
+from dethpc.config.sections.section import LARGEST
 from dethpc.config.wording import did_you_mean, show
 from dethpc.errors import ConfigError, Path, Problem
 

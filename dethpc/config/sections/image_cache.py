@@ -7,7 +7,7 @@ from typing import Annotated, Any, Optional
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from dethpc.config.section import Section, absolute, wrong
+from dethpc.config.sections.section import Section, absolute, wrong
 from dethpc.config.wording import show
 
 _PLACE = re.compile(r"[A-Za-z0-9\[\]][A-Za-z0-9.\[\]:-]*(/[a-z0-9._/-]+)?")

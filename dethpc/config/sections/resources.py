@@ -7,22 +7,22 @@ from typing import Annotated, Any, ClassVar, Optional, Union
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from dethpc.config.section import STORED, Section, Whole, mistaken, wrong
+from dethpc.config.sections.section import STORED, Section, Whole, mistaken, wrong
 from dethpc.config.wording import show
-from dethpc.domain.gres import is_type
+from dethpc.domain.slurm.gres import is_type
 
 _SIZE = re.compile(r"([0-9]*[.])?[0-9]+ ?([kmgtp](i?b)?|b)?", re.IGNORECASE)
 _DEVICE = re.compile(r"(/[^:]*):(/[^:]*)(?::([rwm]*))?")
 
 
-def _memory(value: Any) -> Any:
+def memory(value: Any) -> Any:
     fine = _SIZE.fullmatch(value) if isinstance(value, str) else isinstance(value, int) and not isinstance(value, bool)
     if not fine or (isinstance(value, int) and value < 0):
         raise wrong("bytes as a whole number, or a size such as 4GiB")
     return value
 
 
-def _device(value: Any) -> Any:
+def device(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     parts = _DEVICE.fullmatch(value)
@@ -59,8 +59,8 @@ class Resources(Section):
     resource_pool: str = ""
     is_single_node: Optional[bool] = None
     native_parallel: bool = False
-    shm_size: Optional[Annotated[Union[int, str], BeforeValidator(_memory)]] = None
-    devices: list[Annotated[Device, BeforeValidator(_device)]] = []
+    shm_size: Optional[Annotated[Union[int, str], BeforeValidator(memory)]] = None
+    devices: list[Annotated[Device, BeforeValidator(device)]] = []
     slots: Optional[Whole] = None
     agent_label: Optional[str] = None
 

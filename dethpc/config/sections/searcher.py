@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Optional, Union, get_args
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from dethpc.config.section import LARGEST, STORED, PositiveLength, Section, Whole, at_most, mistaken, wrong
+from dethpc.config.sections.section import LARGEST, STORED, PositiveLength, Section, Whole, at_most, mistaken, wrong
 
 Mode = Literal["aggressive", "standard", "conservative"]
 MOST_TRIALS = 100_000

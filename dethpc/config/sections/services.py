@@ -7,9 +7,9 @@ from typing import Annotated, Any, ClassVar, Optional
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from dethpc.config.patterns import Pattern
-from dethpc.config.section import STORED, Section, Whole, mistaken, wrong
+from dethpc.config.sections.section import STORED, Section, Whole, mistaken, wrong
 from dethpc.config.wording import show
-from dethpc.domain import log_policies
+from dethpc.domain.attempts import log_policies
 
 
 def _action(value: Any) -> Any:

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, Optional, Union
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from dethpc.config.checkpoint_storage import AbsolutePath, Endpoint, Prefix
-from dethpc.config.section import Section, Whole, wrong
+from dethpc.config.sections.checkpoint_storage import AbsolutePath, Endpoint, Prefix
+from dethpc.config.sections.section import Section, Whole, wrong
 
 AtLeastZero = Annotated[Whole, Field(ge=0)]
 Precision = Literal["O0", "O1", "O2", "O3"]

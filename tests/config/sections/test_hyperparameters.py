@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dethpc.config.hyperparameters import Categorical, Const, Double, Int, Log, Space, parse_space, plain, read_space
+from dethpc.config.sections.hyperparameters import (
+    Categorical,
+    Const,
+    Double,
+    Int,
+    Log,
+    Space,
+    parse_space,
+    plain,
+    read_space,
+)
 from dethpc.errors import ConfigError
 
 finite = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e6, max_value=1e6)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from dethpc.config.section import LATER
+from dethpc.config.sections.section import LATER
 
 BY_MANY = """
     import threading
