@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +33,10 @@ _TO_A_SERVER = {
 
 _SERVER_AWAY = frozenset({"57P01", "57P02", "57P03", "53300"})
 """PostgreSQL's codes for: shut down by its administrator, crashed, still starting, no connection left."""
+
+
+TOLD_AFTER = 10.0
+"""Seconds without an answer after which it is told: the server may just be starting again."""
 
 
 def connect(url: str) -> tuple[Engine, Engine]:
@@ -80,7 +86,7 @@ def store_error(error: BaseException) -> StoreError:
         reason = " ".join(str(getattr(error, "orig", error)).split())
         return StoreUnavailable(f"the database server does not answer: {reason}")
     orig = str(getattr(error, "orig", error))
-    advice = next((advice for words, advice in _ADVICE.items() if words in orig), "")
+    advice = next((advice for symptom, advice in _ADVICE.items() if symptom in orig), "")
     # What has a remedy needs no statement; anything else may be a mistake of ours, and the statement says where.
     return StoreError(f"the database failed: {orig if advice else error}{advice}")
 
@@ -173,7 +179,7 @@ def _postgresql(url: URL) -> tuple[Engine, Engine]:
         raise StoreError("PostgreSQL needs the psycopg package: pip install 'psycopg[binary]'") from error
     server = Server()
     for engine in (writer, reader):
-        event.listen(engine, "do_connect", lambda dialect, record, words, params: server.connect(*words, **params))
+        event.listen(engine, "do_connect", lambda dialect, record, args, params: server.connect(*args, **params))
 
     @event.listens_for(writer, "connect")
     def connected(connection: Any, _: Any) -> None:
@@ -206,3 +212,33 @@ _DOUBT = "SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes
 
 _QUIET: dict[str, Any] = {"hide_parameters": True}
 """Rows hold configurations, and those secrets: errors, which are logged, name the statement alone."""
+
+
+class Absence:
+    """Since when one database server has been away: a lost connection is logged once, and its return once. For any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._since: float | None = None
+        self._told = False
+
+    def met(self, error: StoreUnavailable) -> None:
+        """Somebody asked and had no answer."""
+        now = time.monotonic()
+        with self._lock:
+            if self._since is None:
+                self._since = now
+            if self._told or now - self._since < TOLD_AFTER:
+                return
+            self._told = True
+        log.error("%s; this master waits for it", error)
+
+    def over(self) -> None:
+        """Somebody asked and had an answer."""
+        if self._since is None:  # nearly always: without the lock
+            return
+        with self._lock:
+            since, logged = self._since, self._told
+            self._since, self._told = None, False
+        if logged and since is not None:
+            log.warning("the database server answers again, after %.0f s", time.monotonic() - since)

@@ -24,11 +24,11 @@ _VERSION = Table(
 
 def upgrade(connection: Connection) -> None:
     """In a writer's transaction, which keeps others out. Raises: StoreError when a newer release wrote the database, or none."""
-    found = revision(connection)
-    if found is None:
+    schema = revision(connection)
+    if schema is None:
         _create(connection)
-    elif found != REVISION:
-        run_migrations(connection, found)
+    elif schema != REVISION:
+        run_migrations(connection, schema)
     # A new kind of record needs no migration: nothing but its own table is concerned. One that changes does.
     metadata.create_all(connection, tables=[TABLES[kind] for kind in records.KEYS])
 
@@ -42,13 +42,13 @@ def revision(connection: Connection) -> str | None:
 
 def _create(connection: Connection) -> None:
     """What all migrations together make of an empty database, without Alembic. A table that is there is not ours, and an error."""
-    for each in (metadata, _VERSION.metadata):
-        each.create_all(connection, checkfirst=False)
+    for tables in (metadata, _VERSION.metadata):
+        tables.create_all(connection, checkfirst=False)
     connection.execute(_VERSION.insert().values(version_num=REVISION))
 
 
-def run_migrations(connection: Connection, found: str | None) -> None:
-    """Those that come after ``found``; None: all of them. Raises: StoreError."""
+def run_migrations(connection: Connection, schema: str | None) -> None:
+    """Those that come after ``schema``; None: all of them. Raises: StoreError."""
     from alembic import command  # 13 MB of memory that a master with an up-to-date database does not need
     from alembic.config import Config
     from alembic.script import ScriptDirectory
@@ -56,15 +56,15 @@ def run_migrations(connection: Connection, found: str | None) -> None:
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
-    if found in _UNRELEASED:
+    if schema in _UNRELEASED:
         raise StoreError(
-            f"the state database has schema {found}, which no release had; move the database aside and make it again from the run "
+            f"the state database has schema {schema}, which no release had; move the database aside and make it again from the run "
             "directories: det master rebuild"
         )
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    if found is not None and found not in known:
+    revisions = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    if schema is not None and schema not in revisions:
         raise StoreError(
-            f"the state database was written by a newer release of dethpc (schema {found}, this release knows {REVISION}); "
+            f"the state database was written by a newer release of dethpc (schema {schema}, this release knows {REVISION}); "
             "upgrade dethpc, or restore a backup made before the upgrade"
         )
     command.upgrade(config, REVISION)

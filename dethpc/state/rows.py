@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Select, Table, and_, delete, o
 
 from dethpc.domain import facts
 from dethpc.domain.facts import Attempt, Checkpoint, Metric, Row, Run, SearchNote, Trial
-from dethpc.domain.records import WebhookDelivery
+from dethpc.domain.records import KEYS, Record, WebhookDelivery
 from dethpc.domain.states import AttemptState, RunState
 from dethpc.errors import StoreError
 from dethpc.state import dialects, sums, tables
@@ -56,12 +56,12 @@ def read(connection: Connection, fact: type[Fact], *where: ColumnElement[bool]) 
 def each(connection: Connection, fact: type[Fact], *where: ColumnElement[bool]) -> Iterator[Fact]:
     """As ``read``, a thousand in memory at once."""
     ordered = query(fact, *where).order_by(*table(fact).primary_key.columns).execution_options(yield_per=1000)
-    with connection.execute(ordered) as found:
-        for row in found:
+    with connection.execute(ordered) as result:
+        for row in result:
             yield fact(*row)
 
 
-def write(connection: Connection, rows: Iterable[Row | WebhookDelivery], recent: Recent | None = None) -> None:
+def write(connection: Connection, rows: Iterable[Row | Record], recent: Recent | None = None) -> None:
     """Write rows as ``ports.Store.commit`` promises, without the commit. ``recent`` is the writer's; none when it writes once.
 
     Tables do not depend on each other, so rows are grouped by table and the last of a key is written alone.
@@ -71,7 +71,7 @@ def write(connection: Connection, rows: Iterable[Row | WebhookDelivery], recent:
         by_fact.setdefault(type(row), []).append(row)
     _add(connection, WebhookDelivery, by_fact.pop(WebhookDelivery, ()))
     for fact, group in by_fact.items():
-        if fact not in FACTS:
+        if fact not in FACTS and fact not in KEYS:
             raise StoreError(f"{fact.__name__} is not a fact that the store keeps")
         if fact is Checkpoint:
             _follow_checkpoints(connection, group)
@@ -94,7 +94,7 @@ def write(connection: Connection, rows: Iterable[Row | WebhookDelivery], recent:
 
 
 def _follow_checkpoints(connection: Connection, checkpoints: Iterable[Checkpoint]) -> None:
-    last = {each.uuid: each for each in checkpoints}
+    last = {checkpoint.uuid: checkpoint for checkpoint in checkpoints}
     for some in dialects.chunks(sorted(last)):
         upsert(connection, StoredSum, sums.follow_checkpoints(connection, [last[uuid] for uuid in some]))
 
@@ -137,25 +137,25 @@ def _add_metrics(connection: Connection, metrics: Sequence[Metric], recent: Rece
 
 
 def _fold(connection: Connection, by_trial: Mapping[int, Sequence[Metric]], recent: Recent) -> None:
-    known = {trial: kept for trial in by_trial if (kept := recent.take(trial)) is not None}
-    unknown = by_trial.keys() - known.keys()
-    known.update((trial, {}) for trial in unknown)
+    summaries = {trial: of_trial for trial in by_trial if (of_trial := recent.take(trial)) is not None}
+    unknown = by_trial.keys() - summaries.keys()
+    summaries.update((trial, {}) for trial in unknown)
     for summary in _summaries_of(connection, unknown):
-        known[summary.trial_id][summary.key] = summary
+        summaries[summary.trial_id][summary.key] = summary
     changed: list[Summary] = []
     new: set[tuple[int, str, str]] = set()
     for trial, metrics in by_trial.items():
-        before = len(known[trial])
+        before = len(summaries[trial])
         try:
-            changed += sums.fold(known[trial], metrics)
+            changed += sums.fold(summaries[trial], metrics)
         except TypeError as error:
             raise StoreError(str(error)) from error
-        added = islice(known[trial], before, None)  # a mapping keeps its order
+        added = islice(summaries[trial], before, None)  # a mapping keeps its order
         new.update((metrics[0].experiment_id, group, name) for _, group, name in added)
     upsert(connection, Summary, changed)
     sums.add_metric_names(connection, new)
-    for trial, kept in known.items():
-        recent.keep(trial, kept)
+    for trial, of_trial in summaries.items():
+        recent.keep(trial, of_trial)
 
 
 def _void(connection: Connection, attempts: Iterable[Attempt], recent: Recent) -> None:
@@ -227,8 +227,8 @@ def _summarise_anew(connection: Connection, trials: Iterable[int], recent: Recen
     for trial in trials:
         recent.take(trial)
         connection.execute(delete(table(Summary)).where(table(Summary).c.trial_id == trial))
-        left = query(Metric, table(Metric).c.trial_id == trial).order_by(table(Metric).c.id)
-        _fold(connection, {trial: [Metric(*row) for row in connection.execute(left)]}, recent)
+        remaining = query(Metric, table(Metric).c.trial_id == trial).order_by(table(Metric).c.id)
+        _fold(connection, {trial: [Metric(*row) for row in connection.execute(remaining)]}, recent)
 
 
 def _summaries_of(connection: Connection, trials: Iterable[int]) -> Iterator[Summary]:

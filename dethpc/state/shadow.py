@@ -28,7 +28,7 @@ _OURS = "det master rebuild fills it"
 """The comment on a schema that may be dropped when a rebuild begins again."""
 
 
-class Beside(Protocol):
+class Shadow(Protocol):
     url: str
     """The new database, empty at first."""
 
@@ -37,7 +37,7 @@ class Beside(Protocol):
         it, OSError, StoreError; the old one is still in use then."""
 
 
-def beside(url: str) -> Beside:
+def shadow(url: str) -> Shadow:
     """Begin a new database; what is left of one that never took its place is removed. Raises OSError, StoreError."""
     parsed = engines.parse(url)
     return _Files(parsed) if isinstance(parsed, Path) else _Schemas(url, parsed)
@@ -55,28 +55,28 @@ class _Files:
     def take_place(self) -> str | None:
         with open(self._new, "rb") as file:
             os.fsync(file.fileno())
-        old, kept = self._old, _name_to_keep(self._old)
+        old, backup = self._old, _name_to_keep(self._old)
         if old.exists():
             _fold_log(old)  # from here on the old database is good without its log files
         there = old.exists()
         for suffix in _LOG_FILES:
             log_file = old.with_name(old.name + suffix)
             if log_file.exists():  # the database could not be read, or is gone
-                log_file.rename(kept.with_name(kept.name + suffix))
+                log_file.rename(backup.with_name(backup.name + suffix))
         if there:
             try:
-                os.link(old, kept)
+                os.link(old, backup)
             except OSError:  # a file system without hard links
-                shutil.copy2(old, kept)
+                shutil.copy2(old, backup)
         self._new.replace(old)
-        return str(kept) if there else None
+        return str(backup) if there else None
 
 
 def _name_to_keep(database: Path) -> Path:
     at = int(time.time())
-    while (kept := database.with_name(f"{database.stem}.{at}.old{database.suffix}")).exists():
+    while (backup := database.with_name(f"{database.stem}.{at}.old{database.suffix}")).exists():
         at += 1
-    return kept
+    return backup
 
 
 def _fold_log(database: Path) -> None:
@@ -113,14 +113,14 @@ class _Schemas:
     def take_place(self) -> str | None:
         with self._connection() as connection:
             connection.execute(text("SET LOCAL lock_timeout = '30s'"))
-            known = {*metadata.tables, "alembic_version"}
-            there = sorted(known & set(inspect(connection).get_table_names(self._old)))
-            kept = self._name_to_keep(connection)
+            ours = {*metadata.tables, "alembic_version"}
+            there = sorted(ours & set(inspect(connection).get_table_names(self._old)))
+            backup = self._name_to_keep(connection)
             if there:
-                connection.execute(text(f"CREATE SCHEMA {_quoted(connection, kept)}"))
+                connection.execute(text(f"CREATE SCHEMA {_quoted(connection, backup)}"))
             try:
                 for name in there:
-                    self._move(connection, name, self._old, kept)
+                    self._move(connection, name, self._old, backup)
             except OperationalError as error:
                 if getattr(error.orig, "sqlstate", None) != "55P03":  # lock not available
                     raise
@@ -128,7 +128,7 @@ class _Schemas:
             for name in inspect(connection).get_table_names(self._new):
                 self._move(connection, name, self._new, self._old)
             connection.execute(text(f"DROP SCHEMA {_quoted(connection, self._new)}"))
-        return f"schema {kept} of the same database" if there else None
+        return f"schema {backup} of the same database" if there else None
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:
@@ -152,9 +152,9 @@ class _Schemas:
 
     def _name_to_keep(self, connection: Connection) -> str:
         at = int(time.time())
-        while inspect(connection).has_schema(kept := f"{self._old}_old_{at}"):
+        while inspect(connection).has_schema(backup := f"{self._old}_old_{at}"):
             at += 1
-        return kept
+        return backup
 
     @staticmethod
     def _move(connection: Connection, table: str, source: str, to: str) -> None:

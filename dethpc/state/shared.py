@@ -26,9 +26,9 @@ class Shared:
         table = rows.table(fact)
         columns = [table.c[name] for name in rows.names(fact)]
         takes = [self._value if isinstance(column.type, Json) else self._text for column in columns]
-        wanted = select(*(type_coerce(c, Text) if isinstance(c.type, Json) else c for c in columns))
-        found = connection.execute(wanted.where(*where).order_by(*table.primary_key.columns))
-        return [fact(*(take(value) for take, value in zip(takes, row, strict=True))) for row in found]
+        selection = select(*(type_coerce(c, Text) if isinstance(c.type, Json) else c for c in columns))
+        result = connection.execute(selection.where(*where).order_by(*table.primary_key.columns))
+        return [fact(*(take(value) for take, value in zip(takes, row, strict=True))) for row in result]
 
     def _text(self, value: Any) -> Any:
         return self._texts.setdefault(value, value) if type(value) is str else value

@@ -29,23 +29,23 @@ class Server:
     def __init__(self) -> None:
         self._rests_until = 0.0
 
-    def connect(self, *words: Any, **params: Any) -> psycopg.Connection[Any]:
+    def connect(self, *args: Any, **params: Any) -> psycopg.Connection[Any]:
         """As ``psycopg.connect``. Raises: psycopg.OperationalError."""
         if time.monotonic() < self._rests_until:
             raise ConnectionTimeout(f"it said nothing when it was last asked; it is asked again within {REST:.0f} s")
         try:
-            connection = _Connection.connect(*words, **params)
+            connection = _Connection.connect(*args, **params)
         except ConnectionTimeout:
             self._rest()
             raise
         least = min(LOOK, int(params.get("connect_timeout", LOOK)))
-        connection.asks = lambda: self._answers(*words, **{**params, "connect_timeout": least})
+        connection.asks = lambda: self._answers(*args, **{**params, "connect_timeout": least})
         return connection
 
-    def _answers(self, *words: Any, **params: Any) -> bool:
+    def _answers(self, *args: Any, **params: Any) -> bool:
         """Whether it says anything at all to somebody new; a refusal is an answer."""
         try:
-            psycopg.connect(*words, **params).close()
+            psycopg.connect(*args, **params).close()
         except ConnectionTimeout:
             self._rest()
             return False
@@ -63,22 +63,22 @@ class _Connection(psycopg.Connection[Any]):
     asks: Callable[[], bool] = staticmethod(lambda: True)
     """Whether its server answers somebody new."""
 
-    def wait(self, gen: Generator[Any, Any, Result], *words: Any, **options: Any) -> Result:
-        return super().wait(self._heard(gen), *words, **options)
+    def wait(self, gen: Generator[Any, Any, Result], *args: Any, **options: Any) -> Result:
+        return super().wait(self._heard(gen), *args, **options)
 
     def _heard(self, gen: Generator[Any, Any, Result]) -> Generator[Any, Any, Result]:
         heard = time.monotonic()
         try:
-            wanted = next(gen)
+            state = next(gen)
             while True:
-                ready = yield wanted
+                ready = yield state
                 silent = not ready and time.monotonic() - heard >= SILENCE
                 if silent and not self.asks():
                     self.close()
                     raise ConnectionTimeout(f"it has said nothing for {time.monotonic() - heard:.0f} s")
                 if silent or ready:
                     heard = time.monotonic()
-                wanted = gen.send(ready)
+                state = gen.send(ready)
         except StopIteration as done:
             result: Result = done.value
             return result

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,11 +15,11 @@ from sqlalchemy import ColumnElement, Connection, func, or_, select
 from dethpc.domain import facts, records
 from dethpc.domain.facts import Attempt, Experiment, Row, Run, Task, Trial
 from dethpc.domain.ports import Snapshot
-from dethpc.domain.records import Record, WebhookDelivery
+from dethpc.domain.records import Record
 from dethpc.domain.states import RunState, State
 from dethpc.errors import StoreError, StoreUnavailable
-from dethpc.state import engines, migrate, rows
-from dethpc.state.absence import Absence
+from dethpc.state import engines, migrate, narrowing, rows
+from dethpc.state.engines import Absence
 from dethpc.state.shared import Shared
 from dethpc.state.tables import REVISION
 from dethpc.state.writer import Writer
@@ -59,10 +60,10 @@ def reading(url: str | os.PathLike[str]) -> Iterator[Connection]:
     writing, engine = engines.connect(str(url))
     try:
         with engines.as_store_error(), engine.begin() as connection:
-            if (found := migrate.revision(connection)) != REVISION:
+            if (schema := migrate.revision(connection)) != REVISION:
                 raise StoreError(
-                    f"the state database has schema {found}, this release reads {REVISION}; the master brings it up to date when "
-                    "it starts"
+                    f"the state database has schema {schema}, this release reads {REVISION}; det master down ends a master of "
+                    "another release, and one of this release brings an older database up to date when it starts"
                 )
             yield connection
     finally:
@@ -82,6 +83,7 @@ class SqlStore:
             with engines.as_store_error(), self._write_engine.begin() as connection:
                 migrate.upgrade(connection)
             self._writer = Writer(self._write_engine, self._absence)
+            narrowing.listen(self._read_engine)
         except BaseException:
             self._dispose()
             raise
@@ -96,11 +98,11 @@ class SqlStore:
     def before_commit(self, check: Callable[[], None] | None) -> None:
         self._writer.before_commit = check
 
-    def commit(self, rows: Sequence[Row | WebhookDelivery]) -> None:
+    def commit(self, rows: Sequence[Row | Record]) -> None:
         """See ``ports.Store.commit``. What an attempt's ``void_after`` voided stays void."""
         self.begin(rows).result()
 
-    def begin(self, rows: Sequence[Row | WebhookDelivery]) -> Future[None]:
+    def begin(self, rows: Sequence[Row | Record]) -> Future[None]:
         """As ``commit``, without waiting: commits that wait together share a transaction. The rows must not change."""
         return self._writer.submit(rows)
 
@@ -121,11 +123,14 @@ class SqlStore:
         self.write(lambda connection: rows.drop(connection, type(record), records.key(record)))
 
     @contextmanager
-    def read(self) -> Iterator[Connection]:
-        """A read-only connection that sees one committed state throughout. Give it back soon."""
+    def read(self, workspaces: Collection[int] | None = None) -> Iterator[Connection]:
+        """A read-only connection that sees one committed state throughout, of these workspaces alone where it is told any. Give it
+        back soon."""
         try:
             with engines.as_store_error(), self._read_engine.begin() as connection:
                 self._absence.over()
+                if workspaces is not None:
+                    narrowing.narrow(connection, workspaces)
                 yield connection
         except StoreUnavailable as error:
             self._absence.met(error)
@@ -135,11 +140,11 @@ class SqlStore:
         """Rows of every experiment that has not ended, or of which a run has not, and of those with the ids ``also``."""
         experiment, trial = rows.table(Experiment), rows.table(Trial)
         unfinished = select(rows.table(Run).c.experiment_id).where(rows.table(Run).c.state.in_(_LIVE_RUN))
-        wanted = select(experiment.c.id).where(
+        in_memory = select(experiment.c.id).where(
             or_(experiment.c.state.not_in(_TERMINAL), experiment.c.id.in_(unfinished))
         )
         with self.read() as connection:
-            ids = sorted({*connection.scalars(wanted), *also})
+            ids = sorted({*connection.scalars(in_memory), *also})
             shared = Shared()
             return Snapshot(
                 {fact: shared.read(connection, fact, *_of_experiments(fact, ids)) for fact in facts.IN_MEMORY},
@@ -163,6 +168,22 @@ class SqlStore:
     def _dispose(self) -> None:
         self._read_engine.dispose()
         self._write_engine.dispose()  # last: SQLite folds its log into the file when the last connection goes
+
+
+@dataclass(frozen=True)
+class NarrowStore:
+    """What reads of a store where only some workspaces are to be seen."""
+
+    store: SqlStore
+    workspaces: frozenset[int]
+
+    def read(self) -> AbstractContextManager[Connection]:
+        """See ``SqlStore.read``."""
+        return self.store.read(self.workspaces)
+
+
+ReadStore = SqlStore | NarrowStore
+"""What is read, and nothing more."""
 
 
 def _of_experiments(fact: type[Any], ids: Sequence[int]) -> list[ColumnElement[bool]]:

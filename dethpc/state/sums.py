@@ -24,8 +24,8 @@ from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, exist
 
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Run, Task, Trial
 from dethpc.domain.goodput import of_run
-from dethpc.domain.not_finite import as_float
 from dethpc.domain.states import AttemptState, CheckpointState, End, RunState
+from dethpc.domain.text.not_finite import as_float
 from dethpc.state import dialects
 from dethpc.state.tables import TABLES, Best, MetricName, Spent, SpentSum, StoredSum, Summary
 
@@ -62,6 +62,10 @@ def fold(summaries: MutableMapping[Key, Summary], metrics: Iterable[Metric]) -> 
     for metric in metrics:
         steps = metric.steps_completed
         for name, value in metric.metrics.items():
+            if (
+                name == "batch_metrics"
+            ):  # of single batches, which are no metric: the report has their means beside them
+                continue
             kind = _NAMES.get(type(value)) or type_of(value)
             number = as_float(value) if kind == "number" else None
             key = (metric.trial_id, metric.group, name)

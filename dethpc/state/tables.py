@@ -30,7 +30,7 @@ from dethpc.domain.facts import (
 )
 from dethpc.state.columns import Choice, Flag, Json, Number, Whole, Words
 
-REVISION = "twelfth"
+REVISION = "fifteenth"
 """The newest migration: the schema that this module describes."""
 
 metadata = MetaData(
@@ -155,7 +155,7 @@ INDEXES: dict[type, tuple[tuple[str, ...], ...]] = {
     Experiment: (
         ("state", "id"),
         ("created_at",),
-        ("owner", "id"),
+        ("user_id", "id"),
         ("queue_id",),
         ("parent_id",),
         ("project_id", "state", "created_at"),
@@ -169,7 +169,7 @@ INDEXES: dict[type, tuple[tuple[str, ...], ...]] = {
         ("experiment_id", "latest_validation"),
         ("experiment_id", "steps_completed"),
         ("experiment_id", "restarts"),
-        ("experiment_id", "started_at", "ended_at"),
+        ("experiment_id", "started_at", "ended_at", "ended_seconds"),
         ("experiment_id", "ended_at"),
         ("experiment_id", "id"),
         ("state", "id"),
@@ -201,6 +201,7 @@ _NAMES: dict[type, str] = {
     SpentSum: "spent_slots_of_experiments",
     StoredSum: "checkpoints_of_experiments",
     records.WebhookDelivery: "webhook_deliveries",
+    records.Accelerators: "accelerators",
 }
 """Tables that are not called as the plural of what they hold."""
 
@@ -217,7 +218,7 @@ def _table(kind: type) -> SqlTable:
         body["__table_args__"] = (UniqueConstraint(*KEYS[Metric]), *indexes, {"sqlite_autoincrement": False})
     for field in fields(kind):
         hint = hints[field.name]
-        named = [each for each in get_args(hint) if each is not type(None)] if type(None) in get_args(hint) else [hint]
+        named = [part for part in get_args(hint) if part is not type(None)] if type(None) in get_args(hint) else [hint]
         optional = type(None) in get_args(hint)
         options: dict[str, Any] = {"sa_type": _column_type(named[0]), "nullable": optional}
         if options["sa_type"] is Whole:
@@ -229,8 +230,8 @@ def _table(kind: type) -> SqlTable:
             name, options["sa_column_args"] = "metadata_", ["metadata"]
         body["__annotations__"][name], body[name] = Any, Field(**options)
     metaclass: Any = type(SQLModel)
-    made = metaclass(kind.__name__, (Table,), body, table=True)
-    return made.__table__  # type: ignore[no-any-return]
+    model = metaclass(kind.__name__, (Table,), body, table=True)
+    return model.__table__  # type: ignore[no-any-return]
 
 
 def name_of(kind: type) -> str:

@@ -14,10 +14,10 @@ from sqlalchemy.exc import DatabaseError, DBAPIError, InternalError, Operational
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from dethpc.domain.facts import Row
-from dethpc.domain.records import WebhookDelivery
+from dethpc.domain.records import Record
 from dethpc.errors import DethpcError, StoreError, StoreUnavailable, UnfitRow
 from dethpc.state import engines, rows
-from dethpc.state.absence import Absence
+from dethpc.state.engines import Absence
 from dethpc.state.sums import Recent
 
 _MOST_ROWS = 20_000
@@ -31,7 +31,7 @@ _OF_THE_DATABASE = (OperationalError, InternalError, PoolTimeout)
 
 @dataclass(slots=True)
 class _Item:
-    work: Work | Sequence[Row | WebhookDelivery]
+    work: Work | Sequence[Row | Record]
     future: Future[Any] = field(default_factory=Future)
 
     @property
@@ -51,7 +51,7 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, work: Work | Sequence[Row | WebhookDelivery]) -> Future[Any]:
+    def submit(self, work: Work | Sequence[Row | Record]) -> Future[Any]:
         """The future is done when the work is committed, or when it failed and nothing of it is stored."""
         item = _Item(work)
         with self._lock:
@@ -124,7 +124,7 @@ class Writer:
     def _write(self, items: Sequence[_Item]) -> list[Any]:
         results: list[Any] = []
         with self._engine.begin() as connection:
-            together: list[Row | WebhookDelivery] = []
+            together: list[Row | Record] = []
             for item in items:
                 if callable(item.work):
                     rows.write(connection, together, self._recent)

@@ -108,9 +108,16 @@ def _without_kept(connection: Connection) -> None:
     connection.execute(text("DROP INDEX ix_experiments_project_id_state_created_at"))
     connection.execute(text("DROP TABLE model_versions"))
     connection.execute(text("ALTER TABLE runs DROP COLUMN scheduler"))
+    connection.execute(text("ALTER TABLE users DROP COLUMN agent"))
+    connection.execute(text("ALTER TABLE experiments DROP COLUMN ended_seconds"))
+    connection.execute(text("DROP INDEX ix_experiments_user_id_id"))
+    connection.execute(text("CREATE INDEX ix_experiments_owner_id ON experiments (owner, id)"))
+    for table in ("experiments", "tasks"):
+        connection.execute(text(f"ALTER TABLE {table} DROP COLUMN user_id"))
     connection.execute(text("ALTER TABLE checkpoints_of_experiments DROP COLUMN kept"))
-    for names in ("latest_validation", "steps_completed", "restarts", "started_at_ended_at", "ended_at"):
+    for names in ("latest_validation", "steps_completed", "restarts", "started_at_ended_at_ended_seconds", "ended_at"):
         connection.execute(text(f"DROP INDEX ix_trials_experiment_id_{names}"))
+    connection.execute(text("ALTER TABLE trials DROP COLUMN ended_seconds"))
     connection.execute(text("DROP INDEX ix_checkpoints_trial_id_steps_completed_state_size"))
     index = "ix_checkpoints_trial_id_steps_completed ON checkpoints (trial_id, steps_completed)"
     connection.execute(text(f"CREATE INDEX {index}"))

@@ -200,6 +200,11 @@ def test_the_database_is_the_fold_of_what_was_committed() -> None:
     )
 
 
+def test_the_values_of_single_batches_have_no_summary() -> None:
+    report = metric(1, metrics={"loss": 1.0, "batch_metrics": [{"loss": 0.5}, {"loss": 1.5}]})
+    assert [summary.name for summary in sums.fold({}, [report])] == ["loss"]
+
+
 def test_the_summaries_of_trials_that_reported_last_stay_in_memory_and_no_more_than_so_many() -> None:
     recent = sums.Recent(most=4)
     summaries: dict[int, dict[sums.Key, tables.Summary]] = {}

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Select
 
 from dethpc.domain.facts import Task
 from dethpc.domain.ids import task_id
-from dethpc.domain.states import RunState, State, TaskKind
+from dethpc.domain.states import CheckpointState, RunState, State, TaskKind
 from dethpc.state import SqlStore, open_store, queries
 from dethpc.state.queries import CheckpointFilter, ExperimentFilter, Order, Page
 from tests.state.factories import attempt, checkpoint, experiment, metric, note, run, trial
@@ -46,7 +46,7 @@ LISTS: dict[str, Callable[[Connection], Any]] = {
     "trials": lambda c: queries.trial_figures(c, queries.trials_by_id(c, [1, 2, 3, 4, 5])),
     "checkpoints of a trial": lambda c: queries.checkpoints_of_trial(c, 3),
     "a trial's reports": lambda c: queries.workloads(
-        c, 3, groups=None, with_checkpoints=True, deleted=True, descending=False, page=PAGE
+        c, 3, groups=None, checkpoint_states=list(CheckpointState), descending=False, page=PAGE
     ),
 }
 """They cost the same however many trials there are."""

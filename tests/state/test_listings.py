@@ -69,7 +69,8 @@ def fill(store: SqlStore) -> None:
 
 def fields(id: int, name: str, searcher: str, state: State, **others: Any) -> dict[str, Any]:
     lr = others.pop("lr", {"type": "const", "val": 0.1})
-    fact = experiment(id, state, name=name, metric="loss", config=configured(name, searcher, lr=lr), **others)
+    config = configured(name, searcher, lr=lr)
+    fact = experiment(id, state, name=name, metric="loss", config=config, user_id=7, **others)
     return {name: getattr(fact, name) for name in Experiment.__dataclass_fields__}
 
 

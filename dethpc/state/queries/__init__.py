@@ -21,6 +21,7 @@ from dethpc.state.queries.experiments import (
     ExperimentFigures,
     ExperimentFilter,
     all_experiments,
+    contexts_of_experiments,
     ended_last,
     experiment,
     experiment_figures,
@@ -90,7 +91,19 @@ from dethpc.state.queries.runs import (
     was_taken,
 )
 from dethpc.state.queries.searches import ids_of_trials, places, search, search_notes
-from dethpc.state.queries.tasks import last_pull, live_runs, task
+from dethpc.state.queries.tasks import (
+    count_live_tasks,
+    last_pull,
+    last_runs,
+    launched_tasks,
+    list_launched,
+    list_tasks,
+    live_runs,
+    runs_of_tasks,
+    task,
+    task_is_over,
+    tasks_that_ended,
+)
 from dethpc.state.queries.trials import (
     TRIAL_KEYS,
     TrialFigures,
@@ -112,6 +125,15 @@ from dethpc.state.queries.trials import (
 )
 
 __all__ = [
+    "contexts_of_experiments",
+    "runs_of_tasks",
+    "tasks_that_ended",
+    "launched_tasks",
+    "task_is_over",
+    "list_launched",
+    "list_tasks",
+    "last_runs",
+    "count_live_tasks",
     "CHECKPOINT_KEYS",
     "CheckpointFilter",
     "CheckpointOrigin",

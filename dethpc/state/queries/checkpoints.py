@@ -16,7 +16,7 @@ from dethpc.errors import NotFound
 from dethpc.state import rows
 from dethpc.state.columns import decoded_all
 from dethpc.state.dialects import VALUES, execute_in_chunks
-from dethpc.state.queries.page import Order, Page, by_value, cut, having, one, sort_key, total_of
+from dethpc.state.queries.page import Order, Page, Sorted, by_value, having, one, sort_key, total_of
 from dethpc.state.tables import StoredSum
 
 _experiment = rows.table(Experiment).c
@@ -88,6 +88,7 @@ class CheckpointFilter:
     trial_id: int | None = None
     states: frozenset[str] = frozenset()
     metric: str | None = None
+    beginning: str = ""  # of uuids
 
 
 @dataclass(slots=True)
@@ -113,13 +114,16 @@ def list_checkpoints(
         where.append(type_coerce(_checkpoint.state, String).in_(sorted(criteria.states)))
         if criteria.metric is not None:  # the best of those that will be there
             where.append(_checkpoint.removing != EVERYTHING)
+    if criteria.beginning:
+        where.append(_checkpoint.uuid.startswith(criteria.beginning, autoescape=True))
     if criteria.experiment_id is None and criteria.trial_id is None:
         where.append(_checkpoint.experiment_id.not_in(_deleted))
     total = _total(connection, criteria, where)
     begin = page.begin(total)
     if criteria.metric is None:
         key = sort_key(CHECKPOINT_KEYS, order, "searcher_metric")
-        return cut(connection, Checkpoint, where, key, _checkpoint.uuid, order, begin, page), total, begin
+        ordered = Sorted(where, key, _checkpoint.uuid, order.descending)
+        return ordered.page(connection, Checkpoint, begin, page), total, begin
     values = {uuid: value for uuid, value in measured(connection, where, criteria.metric).items() if value == value}
     end = total if page.limit is None else min(total, begin + page.limit)
     uuids = list(values) if end <= len(values) else _newest(connection, where)  # who has no value comes last
@@ -171,22 +175,23 @@ def checkpoint_origins(connection: Connection, checkpoints: Sequence[Checkpoint]
     experiments = {item.experiment_id for item in checkpoints}
     origins = execute_in_chunks(connection, _CONFIGS, sorted(experiments))
     configs: dict[int, tuple[dict[str, Any], str]] = {id: (config, metric) for id, config, metric in origins}
-    hparams: dict[int, dict[str, Any]] = dict(
-        execute_in_chunks(connection, _HPARAMS, sorted({item.trial_id for item in checkpoints}))
-    )
-    validation: dict[str, dict[str, Any]] = dict(
-        execute_in_chunks(connection, _MEASURED, [item.uuid for item in checkpoints])
-    )
+    uuids = [item.uuid for item in checkpoints]
+    hparams: dict[str, dict[str, Any]] = dict(execute_in_chunks(connection, _HPARAMS, uuids))
+    validation: dict[str, dict[str, Any]] = dict(execute_in_chunks(connection, _MEASURED, uuids))
     return {
         item.uuid: CheckpointOrigin(
-            *configs.get(item.experiment_id, ({}, "")), hparams.get(item.trial_id, {}), validation.get(item.uuid)
+            *configs.get(item.experiment_id, ({}, "")), hparams.get(item.uuid, {}), validation.get(item.uuid)
         )
         for item in checkpoints
     }
 
 
 _CONFIGS = select(_experiment.id, _experiment.config, _experiment.metric).where(_experiment.id.in_(VALUES))
-_HPARAMS = select(_trial.id, _trial.hparams).where(_trial.id.in_(VALUES))
+_HPARAMS = (
+    select(_checkpoint.uuid, _trial.hparams)
+    .join(rows.table(Trial), _trial.id == _checkpoint.trial_id)
+    .where(_checkpoint.uuid.in_(VALUES))
+)
 _MEASURED = (
     select(_checkpoint.uuid, _metric.metrics)
     .where(_checkpoint.uuid.in_(VALUES), at_step_of_checkpoint)
@@ -219,7 +224,7 @@ _SIZES_OF_EXPERIMENTS = select(_stored.experiment_id, _stored.kept, _stored.size
 
 
 def _total(connection: Connection, criteria: CheckpointFilter, where: Sequence[ColumnElement[bool]]) -> int:
-    if criteria.states or criteria.trial_id is not None:
+    if criteria.states or criteria.beginning or criteria.trial_id is not None:
         return total_of(connection, Checkpoint, where)
     query = select(func.coalesce(func.sum(_stored.count), 0))
     if criteria.experiment_id is not None:

@@ -12,7 +12,8 @@ from sqlalchemy import ColumnElement, Connection, String, bindparam, case, cast,
 
 from dethpc.domain.facts import IN_MEMORY, Attempt, Checkpoint, Experiment, Run, SearchNote, Task, Trial
 from dethpc.domain.ports import SUSPENDED, Snapshot
-from dethpc.domain.states import RunState, State
+from dethpc.domain.records import Project, User, Workspace
+from dethpc.domain.states import RunState, State, TaskKind
 from dethpc.errors import NotFound
 from dethpc.state import rows
 from dethpc.state.dialects import VALUES, chunks, execute_in_chunks
@@ -20,8 +21,8 @@ from dethpc.state.queries.checkpoints import sizes_of_experiments
 from dethpc.state.queries.page import (
     Order,
     Page,
+    Sorted,
     by_value,
-    cut_ids,
     having,
     in_states,
     one,
@@ -30,6 +31,7 @@ from dethpc.state.queries.page import (
 )
 from dethpc.state.queries.projects import Place, places_of_experiments
 from dethpc.state.queries.trials import best_trials, trials_in
+from dethpc.state.queries.users import UserName, users_of_experiments
 from dethpc.state.tables import StoredSum
 
 _experiment = rows.table(Experiment).c
@@ -37,6 +39,9 @@ _trial = rows.table(Trial).c
 _run = rows.table(Run).c
 _task = rows.table(Task).c
 _stored = rows.table(StoredSum).c
+_project = rows.table(Project).c
+_workspace = rows.table(Workspace).c
+_user = rows.table(User).c
 
 _TRIAL_IDS = 1000  # more ids than that tell nobody anything in the answer about one experiment
 
@@ -118,9 +123,16 @@ def all_experiments(connection: Connection) -> list[Experiment]:
 
 
 def queue_ids(connection: Connection) -> set[str]:
-    """Of all experiments that keep their files."""
+    """Of all experiments that keep their files, and all launched tasks."""
     keeping = [state for state in State if state.keeps_files]
-    return set(connection.scalars(select(_experiment.queue_id).where(_experiment.state.in_(keeping))))
+    of_experiments = select(_experiment.queue_id).where(_experiment.state.in_(keeping))
+    launched = select(_task.queue_id).where(_task.kind.in_([kind for kind in TaskKind if kind.launched]))
+    return {*connection.scalars(of_experiments), *connection.scalars(launched)}
+
+
+def contexts_of_experiments(connection: Connection) -> set[str]:
+    """Those of all experiments that were not deleted."""
+    return set(connection.scalars(select(_experiment.context_sha256).where(_experiment.state != State.DELETED)))
 
 
 def shares_context(connection: Connection, experiment: Experiment) -> bool:
@@ -149,6 +161,7 @@ class ExperimentFilter:
     """None: no condition. ``states`` are names of ``State``, and QUEUED and RUNNING, the two kinds of ACTIVE.
 
     ``name`` and ``description`` are parts of the text, in any case; an experiment must have all ``labels``.
+    ``user_ids``: of those who created it.
     """
 
     archived: bool | None = None
@@ -156,7 +169,7 @@ class ExperimentFilter:
     labels: Sequence[str] = ()
     name: str | None = None
     description: str | None = None
-    owners: Sequence[str] | None = None
+    user_ids: Sequence[int] | None = None
     ids: Sequence[int] | None = None
     not_ids: Sequence[int] = ()
     at_least: int | None = None
@@ -164,14 +177,24 @@ class ExperimentFilter:
     project_id: int | None = None
     parent_id: int | None = None
 
+    @property
+    def reads_every_row(self) -> bool:
+        """No index finds a part of a text."""
+        return bool(self.name or self.description or self.labels)
+
 
 running_of_experiment = (
     select(literal(1)).where(_run.experiment_id == _experiment.id, _run.state == RunState.RUNNING).exists()
 )
+_put_away = select(_project.id).where(
+    or_(_project.archived, _project.workspace_id.in_(select(_workspace.id).where(_workspace.archived)))
+)
+"""Projects that are archived, or whose workspace is."""
 _LIVE = [state for state in RunState if state is not RunState.ENDED]
 _trials_of_experiment = trials_in(_experiment.id).scalar_subquery()
 _checkpoints_of_experiment = select(_stored.kept).where(_stored.experiment_id == _experiment.id).scalar_subquery()
 _bytes_of_experiment = select(_stored.size).where(_stored.experiment_id == _experiment.id).scalar_subquery()
+username_of_experiment = select(_user.username).where(_user.id == _experiment.user_id).scalar_subquery()
 EXPERIMENT_KEYS: Mapping[str, ColumnElement[Any]] = {
     "id": _experiment.id,
     "description": _experiment.description,
@@ -180,7 +203,7 @@ EXPERIMENT_KEYS: Mapping[str, ColumnElement[Any]] = {
     "state": _experiment.state,
     "num_trials": _trials_of_experiment,
     "progress": _experiment.progress,
-    "user": _experiment.owner,
+    "user": username_of_experiment,
     "name": _experiment.name,
     "forked_from": _experiment.parent_id,
     "resource_pool": _experiment.pool,
@@ -205,20 +228,27 @@ def _ids(
 ) -> tuple[Sequence[int], int, int]:
     """As ``list_experiments``, their ids."""
     where = _experiment_conditions(criteria)
-    total = total_of(connection, Experiment, where)
-    begin = page.begin(total)
     if order.key != "searcher_metric_val":
-        key = sort_key(EXPERIMENT_KEYS, order, "searcher_metric_val")
-        return cut_ids(connection, where, key, _experiment.id, order, begin, page), total, begin
+        in_order = Sorted(
+            where, sort_key(EXPERIMENT_KEYS, order, "searcher_metric_val"), _experiment.id, order.descending
+        )
+        if criteria.reads_every_row:  # once is enough
+            ids = in_order.ids(connection, 0, Page(limit=None))
+            return page.of(ids), len(ids), page.begin(len(ids))
+        total = total_of(connection, Experiment, where)
+        begin = page.begin(total)
+        return in_order.ids(connection, begin, page), total, begin
     ids = list(connection.scalars(select(_experiment.id).where(*where)))
     values = {id: best[1] for id, best in best_trials(connection, ids).items()}
-    return by_value(ids, values, order, page), total, begin
+    return by_value(ids, values, order, page), len(ids), page.begin(len(ids))
 
 
 def _experiment_conditions(criteria: ExperimentFilter) -> list[ColumnElement[bool]]:
     where: list[ColumnElement[bool]] = [_experiment.state != State.DELETED]
     if criteria.archived is not None:
         where.append(_experiment.archived == criteria.archived)
+    if criteria.archived is False and not criteria.project_id:
+        where.append(_experiment.project_id.not_in(_put_away))
     if criteria.states:
         where.append(in_states(_experiment.state, criteria.states, running_of_experiment))
     for label in criteria.labels:
@@ -228,8 +258,8 @@ def _experiment_conditions(criteria: ExperimentFilter) -> list[ColumnElement[boo
         where.append(func.lower(_experiment.name).contains(criteria.name.lower(), autoescape=True))
     if criteria.description:
         where.append(func.lower(_experiment.description).contains(criteria.description.lower(), autoescape=True))
-    if criteria.owners is not None:
-        where.append(_experiment.owner.in_(criteria.owners))
+    if criteria.user_ids is not None:
+        where.append(_experiment.user_id.in_(criteria.user_ids))
     if criteria.ids is not None:
         where.append(_experiment.id.in_(criteria.ids))
     if criteria.not_ids:
@@ -262,6 +292,7 @@ class ExperimentFigures:
     trial_ids: tuple[int, ...] = ()
     external_trial_id: str = ""  # of its first trial that has one
     place: Place = Place()
+    user: UserName | None = None  # who created it
 
     @property
     def held_slots(self) -> int | None:
@@ -290,6 +321,8 @@ def experiment_figures(
         figures[id].best_trial, figures[id].best_metric = trial_id, value
     for id, place in places_of_experiments(connection, experiment_ids).items():
         figures[id].place = place
+    for id, user in users_of_experiments(connection, experiment_ids).items():
+        figures[id].user = user
     if trial_ids:
         for id in experiment_ids:
             figures[id].trial_ids = tuple(trial for (trial,) in connection.execute(_FIRST_TRIALS, {"experiment": id}))

@@ -10,12 +10,12 @@ from sqlalchemy import ColumnElement, Connection, String, bindparam, case, cast,
 
 from dethpc.domain.facts import Checkpoint, Experiment, Run, Task, Trial
 from dethpc.domain.filters import Filter, Sorting
-from dethpc.domain.records import ArchivedTrial, Project, User, Workspace
+from dethpc.domain.records import ArchivedTrial, Project, Workspace
 from dethpc.domain.states import CheckpointState, RunState, State
 from dethpc.state import rows
 from dethpc.state.columns import Number
 from dethpc.state.dialects import VALUES, execute_in_chunks
-from dethpc.state.queries.experiments import EXPERIMENT_KEYS, running_of_experiment
+from dethpc.state.queries.experiments import EXPERIMENT_KEYS, running_of_experiment, username_of_experiment
 from dethpc.state.queries.filtering import Column, Listing, chosen
 from dethpc.state.queries.page import Page, having
 from dethpc.state.queries.projects import Place, places_of_experiments
@@ -32,12 +32,11 @@ _workspace = rows.table(Workspace).c
 _NOW: ColumnElement[float] = bindparam("now", type_=Number, callable_=time.time)
 
 
-def _duration(begin: ColumnElement[Any], end: ColumnElement[Any]) -> ColumnElement[Any]:
-    return func.coalesce(end, _NOW) - begin
+def _duration(begin: ColumnElement[Any], row: Any) -> ColumnElement[Any]:
+    seconds: ColumnElement[Any] = func.coalesce(row.ended_at, _NOW) - begin - row.ended_seconds
+    return seconds
 
 
-_USER_ID = select(rows.table(User).c.id).where(rows.table(User).c.username == _experiment.owner).scalar_subquery()
-_OWNER = Column(_experiment.owner, "user", _USER_ID)
 _PARENT_ARCHIVED = (
     select(or_(_project.archived, _workspace.archived))
     .where(_project.id == _experiment.project_id, _workspace.id == _project.workspace_id)
@@ -62,7 +61,7 @@ _COMMON = {
     "searcherType": _SEARCHER,
     "searcherMetric": Column(_experiment.metric),
     "tags": Column(_experiment.labels, "labels"),
-    "user": _OWNER,
+    "user": Column(username_of_experiment, "user", _experiment.user_id),
     "forkedFrom": Column(_experiment.parent_id, "number"),
     "resourcePool": Column(_experiment.pool),
     "projectId": Column(_experiment.project_id, "number"),
@@ -85,7 +84,7 @@ EXPERIMENTS = Listing(
         "description": Column(_experiment.description),
         "startTime": Column(_experiment.created_at, "date"),
         "endTime": Column(_experiment.ended_at, "date"),
-        "duration": Column(_duration(_experiment.created_at, _experiment.ended_at), "number"),
+        "duration": Column(_duration(_experiment.created_at, _experiment), "number"),
         "state": Column(_experiment.state, "state"),
         "numTrials": Column(EXPERIMENT_KEYS["num_trials"], "number"),
         "progress": _PERCENT,
@@ -129,7 +128,7 @@ RUNS = Listing(
         "experimentDescription": Column(_experiment.description),
         "startTime": Column(_BEGIN, "date"),
         "endTime": Column(_trial.ended_at, "date"),
-        "duration": Column(_duration(_BEGIN, _trial.ended_at), "number"),
+        "duration": Column(_duration(_BEGIN, _trial), "number"),
         "state": Column(_trial.state, "state"),
         "experimentProgress": _PERCENT,
         "checkpointSize": Column(TRIAL_KEYS["checkpoint_size"], "number"),

@@ -112,14 +112,14 @@ def workloads(
     trial_id: int,
     *,
     groups: Sequence[str] | None,
-    with_checkpoints: bool,
-    deleted: bool,
+    checkpoint_states: Sequence[CheckpointState],
     descending: bool,
     page: Page,
 ) -> tuple[list[Metric | Checkpoint], int, int]:
     """Reports of metrics and checkpoints of a trial together, by steps: the page, the total, where the page begins.
 
-    ``groups`` None: every group. At one step training comes before validation, and the checkpoint last.
+    ``groups`` None: every group; ``checkpoint_states``: those of the checkpoints. At one step training comes before validation, and
+    the checkpoint last.
     """
     none_of_it = literal(False)
     reports = _metric.trial_id == trial_id
@@ -129,9 +129,7 @@ def workloads(
     parts = select(
         _metric.steps_completed.label("steps"), rank.label("rank"), _metric.id.label("id"), literal("").label("uuid")
     ).where(reports)
-    written = and_(_checkpoint.trial_id == trial_id, literal(with_checkpoints))
-    if not deleted:
-        written = and_(written, _checkpoint.state != CheckpointState.DELETED)
+    written = and_(_checkpoint.trial_id == trial_id, _checkpoint.state.in_(checkpoint_states))
     both = parts.union_all(
         select(_checkpoint.steps_completed, literal(2), literal(0), _checkpoint.uuid).where(written)
     ).subquery()

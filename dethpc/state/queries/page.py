@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from heapq import nlargest, nsmallest
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, func, or_, select
 
@@ -64,41 +64,31 @@ def sort_key(keys: Mapping[str, ColumnElement[Any]], order: Order, *others: str)
     return keys[order.key]
 
 
-def cut(
-    connection: Connection,
-    fact: type[Fact],
-    where: Sequence[ColumnElement[bool]],
-    key: ColumnElement[Any],
-    id: ColumnElement[Any],
-    order: Order,
-    begin: int,
-    page: Page,
-    larger_first: bool = False,
-) -> list[Fact]:
-    """A sorted page; rows without a value come last either way. Only ids are sorted, and only the page's rows are read.
-    ``larger_first``: what ascending means for the key."""
-    ids = cut_ids(connection, where, key, id, order, begin, page, larger_first)
-    by_id = {getattr(item, id.key or ""): item for item in having(connection, fact, id, ids)}
-    return [by_id[one] for one in ids]
+class Sorted(NamedTuple):
+    """A list in its order: of the rows ``where``, by ``key``, equals by ``id``. ``larger_first``: what ascending means for the key.
+    Rows without a value come last either way."""
 
+    where: Sequence[ColumnElement[bool]]
+    key: ColumnElement[Any]
+    id: ColumnElement[Any]
+    descending: bool
+    larger_first: bool = False
 
-def cut_ids(
-    connection: Connection,
-    where: Sequence[ColumnElement[bool]],
-    key: ColumnElement[Any],
-    id: ColumnElement[Any],
-    order: Order,
-    begin: int,
-    page: Page,
-    larger_first: bool = False,
-) -> list[Any]:
-    """The ids of a sorted page."""
-    if page.limit == 0:
-        return []
-    by = key.desc() if order.descending != larger_first else key.asc()
-    tie = id.desc() if order.descending else id.asc()
-    keys = [tie] if key is id else [by.nulls_last(), tie]
-    return list(connection.scalars(select(id).where(*where).order_by(*keys).offset(begin).limit(page.limit)))
+    def ids(self, connection: Connection, begin: int, page: Page) -> list[Any]:
+        """Those of a page."""
+        if page.limit == 0:
+            return []
+        by = self.key.desc() if self.descending != self.larger_first else self.key.asc()
+        tie = self.id.desc() if self.descending else self.id.asc()
+        keys = [tie] if self.key is self.id else [by.nulls_last(), tie]
+        query = select(self.id).where(*self.where).order_by(*keys).offset(begin).limit(page.limit)
+        return list(connection.scalars(query))
+
+    def page(self, connection: Connection, fact: type[Fact], begin: int, page: Page) -> list[Fact]:
+        """Only ids are sorted, and only the page's rows are read."""
+        ids = self.ids(connection, begin, page)
+        by_id = {getattr(item, self.id.key or ""): item for item in having(connection, fact, self.id, ids)}
+        return [by_id[one] for one in ids]
 
 
 def by_value(ids: Sequence[Key], values: Mapping[Key, Any], order: Order, page: Page) -> Sequence[Key]:

@@ -74,7 +74,9 @@ def runs_of_job(connection: Connection, job_id: str) -> list[tuple[Run, Task]]:
 
 
 def runs_of_task(connection: Connection, task_id: str) -> list[Run]:
-    return rows.read(connection, Run, _run.task_id == task_id)
+    """In the order in which they were submitted."""
+    query = rows.query(Run, _run.task_id == task_id).order_by(_run.number)
+    return [Run(*row) for row in connection.execute(query)]
 
 
 # A copy of an experiment keeps the ids of its jobs, which the scheduler gave where it comes from. Two were submitted here all the

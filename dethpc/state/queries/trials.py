@@ -28,7 +28,7 @@ from dethpc.state import rows
 from dethpc.state.columns import decoded_all
 from dethpc.state.dialects import VALUES, execute_in_chunks
 from dethpc.state.queries.checkpoints import of_deleted, sizes_of_trials
-from dethpc.state.queries.page import Order, Page, cut, having, in_states, one, sort_key, total_of
+from dethpc.state.queries.page import Order, Page, Sorted, having, in_states, one, sort_key, total_of
 from dethpc.state.queries.tasks import of_trial
 from dethpc.state.tables import Summary
 
@@ -167,7 +167,9 @@ TRIAL_KEYS: Mapping[str, ColumnElement[Any]] = {
     "best_validation_metric": _trial.best_validation,
     "latest_validation_metric": _trial.latest_validation,
     "batches_processed": _trial.steps_completed,
-    "duration": case((_trial.ended_at.is_(None), None), else_=_trial.ended_at - _trial.started_at),
+    "duration": case(
+        (_trial.ended_at.is_(None), None), else_=_trial.ended_at - _trial.started_at - _trial.ended_seconds
+    ),
     "restarts": _trial.restarts,
     "checkpoint_size": select(func.coalesce(func.sum(_checkpoint.size), 0))
     .where(_checkpoint.trial_id == _trial.id)
@@ -192,7 +194,8 @@ def list_trials(
     larger_first = order.key in _BY_METRIC and not connection.scalar(
         select(_experiment.smaller_is_better).where(_experiment.id == experiment_id)
     )
-    return cut(connection, Trial, where, key, _trial.id, order, begin, page, larger_first), total, begin
+    ordered = Sorted(where, key, _trial.id, order.descending, larger_first)
+    return ordered.page(connection, Trial, begin, page), total, begin
 
 
 def number_of_trials(connection: Connection, experiment_id: int) -> int:
