@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 
-from dethpc.config.searcher import PBT, WarmStart
+from dethpc.config.sections.searcher import PBT, WarmStart
 from dethpc.domain.facts import Attempt, Checkpoint, Row, Trial
 from dethpc.domain.ids import task_id
 from dethpc.domain.states import CheckpointState
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
-from dethpc.engine.jobs import ExperimentState
+from dethpc.engine.queueing.jobs import ExperimentState
 from dethpc.engine.state import ClusterState
 from dethpc.errors import Refused
 

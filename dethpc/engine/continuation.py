@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.config.searcher import WarmStart
+from dethpc.config.sections.searcher import WarmStart
+from dethpc.domain.attempts.log_policies import forgotten
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Row, SearchNote, Trial
 from dethpc.domain.ids import task_id
-from dethpc.domain.log_policies import forgotten
 from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import State
 from dethpc.engine import events
@@ -18,7 +18,7 @@ from dethpc.engine.checkpoints import usable_after
 from dethpc.engine.decision import Decision
 from dethpc.engine.first_trial import freed
 from dethpc.engine.fold import in_order
-from dethpc.engine.jobs import ExperimentState, exit_of
+from dethpc.engine.queueing.jobs import ExperimentState, exit_of
 from dethpc.engine.state import ClusterState
 from dethpc.engine.stop import trial_task
 from dethpc.errors import Refused
@@ -80,7 +80,7 @@ def go_on(state: ClusterState, event: events.GoOn) -> Decision:
     decision = Decision([_opened(experiment, event, whole=len(chosen) == len(experiment.trials))])
     histories = _histories(event.past)
     for trial in chosen:
-        rows = _trial_opened(experiment, trial, event.config, histories.get(task_id(row.id, trial.id), ([], [])))
+        rows = _trial_opened(experiment, trial, event, histories.get(task_id(row.id, trial.id), ([], [])))
         _refuse_without_source(rows[0], event.gone)
         decision.rows += rows
     decision.then.append(events.Schedule(event.at))
@@ -118,10 +118,7 @@ def _opened(experiment: ExperimentState, event: events.GoOn, *, whole: bool) -> 
 
     ``whole``: nothing of it is done already."""
     row = replace(
-        experiment.row,
-        state=State.ACTIVE,
-        ended_at=None,
-        reason="",
+        reopened(experiment.row, event.at),
         warning="",
         collect=False,
         progress=0.0 if whole else experiment.row.progress,
@@ -131,6 +128,15 @@ def _opened(experiment: ExperimentState, event: events.GoOn, *, whole: bool) -> 
     before, after = _fields(experiment.config), _fields(event.config)
     changed = {name: value for name, value in after.items() if value != before[name]}
     return replace(row, **changed) if changed else row
+
+
+Endable = TypeVar("Endable", Experiment, Trial)
+
+
+def reopened(row: Endable, at: float) -> Endable:
+    """The row of what has ended, at work again from ``at`` on. The time between is no part of its duration."""
+    ended = 0.0 if row.ended_at is None else max(0.0, at - row.ended_at)
+    return replace(row, state=State.ACTIVE, ended_at=None, reason="", ended_seconds=row.ended_seconds + ended)
 
 
 def _fields(config: ExperimentConfig) -> dict[str, Any]:
@@ -162,21 +168,18 @@ def _histories(past: Snapshot) -> dict[str, tuple[list[Attempt], list[Checkpoint
 def _trial_opened(
     experiment: ExperimentState,
     trial: Trial,
-    config: ExperimentConfig,
+    event: events.GoOn,
     history: tuple[list[Attempt], list[Checkpoint]],
 ) -> list[Row]:
     attempts, checkpoints = history
     uuids = [checkpoint.uuid for checkpoint in usable_after(attempts, checkpoints)]
     latest = trial.latest_checkpoint if trial.latest_checkpoint in uuids else next(iter(uuids), None)
-    again = freed(trial)
+    again = reopened(freed(trial), event.at)
     again = replace(
         again,
-        state=State.ACTIVE,
         search=forgotten(again.search),
-        hparams=_values(trial, experiment, config),
+        hparams=_values(trial, experiment, event.config),
         latest_checkpoint=latest,
-        ended_at=None,
-        reason="",
         early_exit="",
         warning="",
         progress=0.0,

@@ -20,8 +20,6 @@ from dethpc.engine import (
     experiments,
     garbage,
     nodes,
-    queue,
-    reorder,
     runs,
     search,
     tasks,
@@ -29,6 +27,7 @@ from dethpc.engine import (
     unmanaged,
 )
 from dethpc.engine.decision import Decision
+from dethpc.engine.queueing import queue, reorder
 from dethpc.engine.state import ClusterState
 
 
@@ -74,6 +73,8 @@ _DECISIONS: dict[type, Callable[[ClusterState, Any], Decision]] = {
     events.Operated: search.operated,
     events.CreateTask: tasks.create,
     events.KillTask: tasks.kill,
+    events.PauseTask: tasks.pause,
+    events.UnpauseTask: tasks.unpause,
     events.AddTrial: unmanaged.add_trial,
     events.BeginTrial: unmanaged.begin,
     events.EarlyExit: trials.early_exit,

@@ -33,6 +33,7 @@ def begin(state: ClusterState, event: events.Delete) -> Decision:
         kind=TaskKind.CHECKPOINT_GC,
         queue_id=event.task_id,
         owner=row.owner,
+        user_id=row.user_id,
         state=State.ACTIVE,
         created_at=event.at,
         experiment_id=row.id,

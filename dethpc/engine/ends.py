@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dethpc.domain.end_report import EndReport
+from dethpc.domain.attempts.end_report import EndReport, killed_by, signal_of
+from dethpc.domain.attempts.stopping import StopReason
 from dethpc.domain.facts import Run
 from dethpc.domain.ports import JobRecord, JobState
 from dethpc.domain.reports import STORAGE_AWAY, WOULD_FAIL_AGAIN
 from dethpc.domain.states import End, Intent
-from dethpc.domain.stopping import StopReason
 from dethpc.engine.events.run_directory import AttemptEnded
 
 _FROM_SCHEDULER = {
@@ -30,6 +31,10 @@ _ASKED: Mapping[str, tuple[End, str]] = {
 CHECKPOINT_DAMAGED, SOURCE_DAMAGED = "CHECKPOINT_DAMAGED: ", "SOURCE_CHECKPOINT_DAMAGED: "
 """How the words begin that a trial keeps as its ``early_exit`` when what its attempt went on from fails its checks."""
 
+NO_SPACE = "No space left on the file system of "
+"""How ``AttemptEnded.log_tail`` begins where the run's directory has no room."""
+
+_UNWRITTEN = "its end report could not be written"
 _SETUP_PHASES = ("claim", "unpack", "rendezvous")
 MAX_LOST = 5
 """How many runs in a row may end without evidence, or before training began, before the trial is given up."""
@@ -46,18 +51,25 @@ class Verdict(NamedTuple):
     at: float = 0.0  # when it ended; ``classify`` leaves it open
 
 
-def conclusive(intent: Intent, report: EndReport | None) -> bool:
+def conclusive(run: Run, report: EndReport | None) -> bool:
     """True when the end report alone settles the matter, so that nobody needs to wait for the scheduler's record."""
     if report is None:
         return False
     if report.finished:
-        return True
+        return not _may_be_cut_short(run, report)
     if report.acked and report.exit_code == 0:
         # Whoever told it that its slots are needed, the scheduler or somebody with scancel, only the scheduler knows.
-        return intent is Intent.STOP or report.stop_reason == StopReason.TIME_LIMIT
-    # A process that was killed may have met the memory limit, which only the scheduler knows.
-    killed = report.signal == 9 or report.exit_code in (None, 137)
+        return run.intent is Intent.STOP or report.stop_reason == StopReason.TIME_LIMIT
+    # A process that was killed may have met the memory limit, and one that TERM ended may have lost its srun, which only the
+    # scheduler knows.
+    killed = report.signal in (signal.SIGKILL, signal.SIGTERM) or report.exit_code in (None, 137)
     return not report.stop_reason and not killed
+
+
+def _may_be_cut_short(run: Run, report: EndReport) -> bool:
+    """A task without a trial saves nothing and reports nothing. Where its processes got TERM, exit code 0 may be that of a handler,
+    or of a shell whose last command alone was ended, and which had gone on to the next."""
+    return run.experiment_id is None and report.stop_reason in _ASKED
 
 
 def ended_at(begun: float, report: EndReport | None, record: JobRecord | None, now: float) -> float:
@@ -94,6 +106,34 @@ class Evidence:
         killed = self.code is None or self.report.signal in (9, 15)
         return self.stop_reason in _ASKED and (self.stop_reason == StopReason.PREEMPTED or killed)
 
+    @property
+    def disk_full(self) -> bool:
+        return self.log_tail.startswith(NO_SPACE)
+
+    @property
+    def code_of_job(self) -> int | None:
+        """The exit code of a job whose attempt had started, as a shell states it."""
+        if self.run.attempt < 0 or self.record is None:
+            return None
+        return 128 + self.record.signal if self.record.signal else self.record.exit_code
+
+    @property
+    def launcher_killed(self) -> bool:
+        """Where srun is gone, Slurm ends its tasks by TERM, which says nothing of them; some live to report that. They take it for
+        a preemption, which the scheduler would know of."""
+        code, term = self.code_of_job, self.stop_reason == StopReason.PREEMPTED
+        if self.reported:
+            by_term = self.report.signal == signal.SIGTERM and (term or not self.stop_reason)
+        else:
+            by_term = term and self.run.intent is not Intent.STOP
+        return by_term and code is not None and signal_of(code) == signal.SIGKILL
+
+    @property
+    def finished(self) -> bool:
+        """It did all that it had to do."""
+        ended_by_scheduler = self.scheduler is not None and self.scheduler[0] is not End.OUT_OF_MEMORY
+        return self.report.finished and not (ended_by_scheduler and _may_be_cut_short(self.run, self.report))
+
 
 class Rule(NamedTuple):
     """One line of the taxonomy: it speaks where it ``applies`` and no rule before it does."""
@@ -109,7 +149,7 @@ RULES = (
         lambda e: e.early_exit.endswith("INVALID_HP") and (e.report.finished or e.run.intent is not Intent.KILL),
         lambda e: Verdict(End.INVALID_HP, "the trial reported invalid hyperparameters", e.code),
     ),
-    Rule("finished", lambda e: e.report.finished, lambda e: Verdict(End.COMPLETED, "", 0)),
+    Rule("finished", lambda e: e.finished, lambda e: Verdict(End.COMPLETED, "", 0)),
     Rule(
         "killed by the master",
         lambda e: e.run.intent is Intent.KILL,
@@ -171,6 +211,11 @@ RULES = (
         lambda e: Verdict(End.DAMAGED_CHECKPOINT, e.early_exit[len(SOURCE_DAMAGED) :], e.code, permanent=True),
     ),
     Rule(
+        "its launcher was killed",
+        lambda e: e.launcher_killed,
+        lambda e: Verdict(End.LOST, _without_report(e), e.code_of_job),
+    ),
+    Rule(
         "cut short",
         lambda e: e.reported and e.cut_short,
         lambda e: Verdict(_ASKED[e.stop_reason][0], e.report.message or _ASKED[e.stop_reason][1], e.code),
@@ -204,9 +249,14 @@ RULES = (
         lambda e: Verdict(End.LAUNCH_FAILED, e.log_tail or _before_training(e.record), e.code),
     ),
     Rule(
+        "finished without a report",
+        lambda e: e.run.experiment_id is None and e.code_of_job == 0,
+        lambda e: Verdict(End.COMPLETED, f"{_UNWRITTEN}: {e.log_tail}" if e.disk_full else "", 0),
+    ),
+    Rule(
         "no evidence",
         lambda e: True,
-        lambda e: Verdict(End.LOST, e.log_tail or "the job is gone and left no report", e.code),
+        lambda e: Verdict(End.LOST, _without_report(e), e.code),
     ),
 )
 """In the order of trust: what the training said, what the master intended, what the scheduler says, what the end report tells."""
@@ -235,6 +285,18 @@ def _failure(evidence: Evidence) -> str:
     return evidence.report.message or f"exit code {evidence.code}"
 
 
+def _without_report(evidence: Evidence) -> str:
+    code, tail = evidence.code_of_job, evidence.log_tail
+    if code is None:
+        return tail or "the job is gone and left no report"
+    if evidence.disk_full:
+        return f"exit code {code}; {_UNWRITTEN}: {tail}"
+    number = signal_of(code)
+    if number is not None:
+        return f"what runs the entrypoint (srun or dethpc.exec) was {killed_by(number)}"
+    return tail or f"exit code {code}; it left no end report"
+
+
 def _before_training(record: JobRecord | None) -> str:
     return f"the job ended ({record.state.value if record else 'gone'}) before training began"
 
@@ -246,7 +308,7 @@ def _scheduler_end(record: JobRecord | None, requeued: bool, stop_reason: str) -
         if record.preempted:
             return _FROM_SCHEDULER[JobState.PREEMPTED]
         if record.state is JobState.CANCELLED:
-            return End.CANCELLED, "the job was cancelled outside dethpc"
+            return End.CANCELLED, "the job was cancelled outside dethpc, for example by scancel"
     if requeued:
         # A job that is taken off its nodes is told so first; one whose node died is not.
         if stop_reason == StopReason.PREEMPTED:

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from dethpc.domain.facts import Experiment, Run, Task
 from dethpc.domain.ids import task_id
-from dethpc.domain.names import made_up
 from dethpc.domain.states import RunState, State, TaskKind
+from dethpc.domain.text.names import made_up
 from dethpc.engine import events
 from dethpc.engine.changes import UNSET
 from dethpc.engine.decision import Decision
 from dethpc.engine.first_trial import freed
-from dethpc.engine.jobs import ExperimentState, waits_for_searcher
+from dethpc.engine.queueing.jobs import ExperimentState, waits_for_searcher
 from dethpc.engine.search import act, new_trial
 from dethpc.engine.state import ClusterState
 from dethpc.engine.stop import end_trial, stop_run, trial_task
@@ -54,6 +54,7 @@ def create(state: ClusterState, event: events.CreateExperiment) -> Decision:
         metric=config.searcher.metric,
         smaller_is_better=config.searcher.smaller_is_better,
         queue_position=event.at,
+        user_id=event.user_id,
     )
     searcher = state.build_searcher(config.searcher, config.space, row.seed)
     fresh = ExperimentState(row, config, searcher)
@@ -159,7 +160,7 @@ def cancel(state: ClusterState, event: events.Cancel) -> Decision:
 
 
 def kill(state: ClusterState, event: events.Kill) -> Decision:
-    return _end(state, event.experiment_id, State.STOPPING_KILLED, "killed by its owner", event.at)
+    return _end(state, event.experiment_id, State.STOPPING_KILLED, "killed by a user", event.at)
 
 
 def _end(state: ClusterState, experiment_id: int, how: State, reason: str, at: float) -> Decision:
@@ -183,7 +184,7 @@ def kill_trial(state: ClusterState, event: events.KillTrial) -> Decision:
         return Decision()
     decision = Decision()
     experiment = state.experiments[trial.experiment_id]
-    end_trial(experiment, trial, State.STOPPING_KILLED, "killed by its owner", event.at, decision)
+    end_trial(experiment, trial, State.STOPPING_KILLED, "killed by a user", event.at, decision)
     return decision
 
 

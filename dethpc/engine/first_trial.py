@@ -14,7 +14,7 @@ from dethpc.domain.reports import Report, ReportKind
 from dethpc.domain.states import State
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
-from dethpc.engine.jobs import ExperimentState, holds_others
+from dethpc.engine.queueing.jobs import ExperimentState, holds_others
 
 
 def held_by(experiment: ExperimentState, trial: Trial) -> Trial:

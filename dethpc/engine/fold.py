@@ -10,7 +10,7 @@ from dethpc.domain import facts
 from dethpc.domain.facts import Attempt, Row, Run, SearchNote, Task, Trial
 from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import State
-from dethpc.engine.pools import Rules
+from dethpc.engine.queueing.pools import Rules
 from dethpc.engine.state import BadNodePolicy, BuildSearcher, ClusterState
 
 

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dethpc.domain.end_report import EndReport
+from dethpc.domain.attempts.end_report import EndReport
 from dethpc.domain.facts import Attempt, NodeHealth, Run
 from dethpc.domain.ports import JobState, NodeInfo
-from dethpc.domain.resource_request import ResourceRequest, count
+from dethpc.domain.resource_request import ResourceRequest
 from dethpc.domain.states import End, RunState
+from dethpc.domain.text.measures import plural
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
 from dethpc.engine.ends import Verdict
@@ -124,7 +125,7 @@ def _blamed(state: ClusterState, name: str, failure: dict[str, Any]) -> NodeHeal
     enough = sum(f["weight"] for f in failures) >= limits.failures - 1e-9
     if node.excluded(at) or len(trials) < TRIALS or not enough:
         return node
-    why = f"{count(len(failures), 'failure')} of {count(len(trials), 'trial')}, the last: {failure['kind']}"
+    why = f"{plural(len(failures), 'failure')} of {plural(len(trials), 'trial')}, the last: {failure['kind']}"
     return replace(node, excluded_since=at, excluded_until=at + limits.exclude, reason=why)
 
 
@@ -159,16 +160,16 @@ def left_out(
     never = {node.name for node in members if node.name in refused}
     members = [node for node in members if node.name not in never]
     by_name = {node.name: node for node in members}
-    room = sum(node.state.usable and request.fits(node) for node in members) - request.nodes
+    spare = sum(node.state.usable and request.fits(node) for node in members) - request.nodes
     names = []
     for node in sorted(off, key=lambda node: (node.excluded_until is not None, -(node.excluded_since or 0), node.name)):
         info = by_name.get(node.name)
         if info is None:
             continue
         if info.state.usable and request.fits(info):
-            if room <= 0:
+            if spare <= 0:
                 continue
-            room -= 1
+            spare -= 1
         names.append(node.name)
     return sorted({*names, *never})
 

@@ -10,14 +10,14 @@ from typing import Any
 
 from dethpc.config.dialects.units import trained
 from dethpc.config.ranking import unranked
-from dethpc.config.searcher import Method
+from dethpc.config.sections.searcher import Method
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Trial
 from dethpc.domain.reports import STORAGE_AWAY, WOULD_FAIL_AGAIN, Report, ReportKind
 from dethpc.domain.states import CheckpointState
 from dethpc.engine import checkpoints, events
 from dethpc.engine.decision import Decision
 from dethpc.engine.ends import CHECKPOINT_DAMAGED, SOURCE_DAMAGED
-from dethpc.engine.jobs import ExperimentState
+from dethpc.engine.queueing.jobs import ExperimentState
 from dethpc.engine.state import ClusterState
 
 _OVERCOME = (CHECKPOINT_DAMAGED, SOURCE_DAMAGED, STORAGE_AWAY, WOULD_FAIL_AGAIN)

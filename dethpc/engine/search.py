@@ -10,12 +10,12 @@ from functools import lru_cache
 
 from typing_extensions import assert_never
 
-from dethpc.config.searcher import WarmStart
+from dethpc.config.sections.searcher import WarmStart
 from dethpc.domain.facts import Experiment, SearchNote, Trial
 from dethpc.domain.states import State
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
-from dethpc.engine.jobs import ExperimentState, holds_others, waits_for_searcher
+from dethpc.engine.queueing.jobs import ExperimentState, holds_others, waits_for_searcher
 from dethpc.engine.state import ClusterState
 from dethpc.engine.stop import end_trial, stop_run, trial_task
 from dethpc.errors import Refused

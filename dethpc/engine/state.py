@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.config.hyperparameters import Space
-from dethpc.config.searcher import Method
+from dethpc.config.sections.hyperparameters import Space
+from dethpc.config.sections.searcher import Method
 from dethpc.domain.facts import (
     Attempt,
     Checkpoint,
@@ -27,10 +27,10 @@ from dethpc.domain.facts import (
 )
 from dethpc.domain.ids import task_id
 from dethpc.domain.states import RunState, State, TaskKind
-from dethpc.engine.jobs import ExperimentState, Job, TaskState, exit_of
-from dethpc.engine.live_runs import LiveRuns
-from dethpc.engine.pools import Rules
-from dethpc.engine.queue_index import QueueIndex
+from dethpc.engine.queueing.jobs import ExperimentState, Job, TaskState, exit_of
+from dethpc.engine.queueing.live_runs import LiveRuns
+from dethpc.engine.queueing.pools import Rules
+from dethpc.engine.queueing.queue_index import QueueIndex
 from dethpc.errors import ConfigError, NotFound, StoreError
 from dethpc.searcher.base import Searcher
 

@@ -9,7 +9,7 @@ from dethpc.domain.ids import task_id
 from dethpc.domain.states import Intent, RunState, State
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
-from dethpc.engine.jobs import ExperimentState, Job, exit_of
+from dethpc.engine.queueing.jobs import ExperimentState, Job, exit_of
 
 
 def trial_task(experiment: Experiment, trial: Trial) -> Task:
@@ -20,6 +20,7 @@ def trial_task(experiment: Experiment, trial: Trial) -> Task:
         kind=experiment.kind,
         queue_id=experiment.queue_id,
         owner=experiment.owner,
+        user_id=experiment.user_id,
         state=trial.state if over else State.ACTIVE,
         created_at=trial.created_at,
         experiment_id=experiment.id,

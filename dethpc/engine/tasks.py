@@ -22,11 +22,17 @@ def create(state: ClusterState, event: events.CreateTask) -> Decision:
         raise Refused(f"a task of kind {event.kind.value} comes with its trial; create an experiment")
     if event.id in state.tasks or event.id in state.jobs:
         return Decision()
-    task = Task(
+    return Decision([new_task(event)], [events.Schedule(event.at)])
+
+
+def new_task(event: events.CreateTask) -> Task:
+    """The row that the event creates."""
+    return Task(
         id=event.id,
         kind=event.kind,
         queue_id=event.id,
         owner=event.owner,
+        user_id=event.user_id,
         state=State.ACTIVE,
         created_at=event.at,
         name=event.name,
@@ -37,17 +43,46 @@ def create(state: ClusterState, event: events.CreateTask) -> Decision:
         weight=event.weight,
         queue_position=event.at,
     )
-    return Decision([task], [events.Schedule(event.at)])
+
+
+def _open_task(state: ClusterState, task_id: str) -> Task:
+    """One that has not ended. Raises NotFound; Refused for a trial's."""
+    task = state.tasks.get(task_id)
+    if task is None or task.state.terminal:
+        raise NotFound(f"task {task_id} is not there any more, or never was")
+    if task.kind.trains:
+        raise Refused(f"task {task.id} is that of trial {task.trial_id}: kill the trial, or pause its experiment")
+    return task
+
+
+def pause(state: ClusterState, event: events.PauseTask) -> Decision:
+    """Raises NotFound, Refused."""
+    task = _open_task(state, event.task_id)
+    if task.kind is not TaskKind.GENERIC or task.config.get("no_pause"):
+        raise Refused(
+            f"task {task.id} cannot be paused: only generic tasks can, unless they were created with no_pause"
+        )
+    if task.state.stopping:
+        raise Refused(f"task {task.id} is being killed")
+    if task.state is State.PAUSED:
+        return Decision()
+    reason = "paused by a user"
+    decision = Decision([replace(task, state=State.PAUSED, reason=reason)])
+    kill_run(state.jobs[task.queue_id], 0, reason, decision)
+    return decision
+
+
+def unpause(state: ClusterState, event: events.UnpauseTask) -> Decision:
+    """Raises NotFound, Refused."""
+    task = _open_task(state, event.task_id)
+    if task.state is not State.PAUSED:
+        raise Refused(f"task {task.id} is not paused")
+    return Decision([replace(task, state=State.ACTIVE, reason="")], [events.Schedule(event.at)])
 
 
 def kill(state: ClusterState, event: events.KillTask) -> Decision:
     """Raises NotFound, Refused."""
-    task = state.tasks.get(event.task_id)
-    if task is None or task.state.terminal:
-        raise NotFound(f"task {event.task_id} is not there any more, or never was")
-    if task.kind.trains:
-        raise Refused(f"task {task.id} is that of trial {task.trial_id}; kill the trial")
-    reason = "killed by its owner"
+    task, reason = _open_task(state, event.task_id), event.reason
     if not state.jobs[task.queue_id].live:
         return Decision(_closed(state, task, State.CANCELED, reason, event.at))
     decision = Decision([replace(task, state=State.STOPPING_KILLED, reason=reason)])
@@ -91,8 +126,9 @@ class TaskRun:
 
     def ended(self, attempt: Attempt | None, verdict: Verdict, event: events.AttemptEnded) -> Decision:
         task = self._task
-        if attempt is None and self._run.intent is Intent.KILL and not task.state.stopping:
-            return Decision()  # withdrawn from the scheduler's queue: it waits for another
+        withdrawn = self._run.intent is Intent.KILL and not task.state.stopping
+        if withdrawn and (attempt is None or task.kind is TaskKind.GENERIC):
+            return Decision()  # taken from the scheduler's queue, or paused: it has another run later
         # Trials wait for an image, and nobody of them asked for the end of the job that pulls it.
         cancelled = verdict.end is End.CANCELLED and task.kind is TaskKind.IMAGE_PULL
         again = task.kind in (TaskKind.CHECKPOINT_GC, TaskKind.IMAGE_PULL) and (
@@ -103,7 +139,7 @@ class TaskRun:
         if task.state.stopping:
             how, reason = task.state.end, task.reason
         elif verdict.end is End.COMPLETED:
-            how, reason = State.COMPLETED, ""
+            how, reason = State.COMPLETED, verdict.reason if event.report is None else event.report.message
         elif verdict.end in (End.CANCELLED, End.KILLED, End.STOPPED):
             how, reason = State.CANCELED, verdict.reason
         else:

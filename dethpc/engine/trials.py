@@ -8,16 +8,16 @@ from functools import lru_cache
 from itertools import takewhile
 
 from dethpc.config.source import read
+from dethpc.domain.attempts.log_policies import EXCLUDE_NODE, LogMatch, Noted, against_retrying
 from dethpc.domain.facts import Attempt, Row, Run, Trial
-from dethpc.domain.log_policies import EXCLUDE_NODE, LogMatch, Noted, against_retrying
-from dethpc.domain.messages import alike
 from dethpc.domain.reports import Report
 from dethpc.domain.states import AttemptState, CheckpointState, End, Intent, State
+from dethpc.domain.text.messages import alike
 from dethpc.engine import checkpoints, events, first_trial, reports
 from dethpc.engine.decision import Decision
 from dethpc.engine.ends import Verdict
-from dethpc.engine.jobs import ExperimentState, waits_for_searcher
 from dethpc.engine.nodes import may_heal_elsewhere
+from dethpc.engine.queueing.jobs import ExperimentState, waits_for_searcher
 from dethpc.engine.search import paused_with
 from dethpc.engine.state import ClusterState
 from dethpc.engine.stop import close_trial
@@ -75,6 +75,7 @@ class TrialRun:
             replace(
                 trial,
                 started_at=trial.started_at or event.at,
+                ended_seconds=trial.ended_seconds if trial.started_at else 0.0,
                 steps_completed=event.resumed_steps,
                 latest_checkpoint=event.resumed_from if event.resumed_from in own else None,
                 early_exit="",

@@ -12,8 +12,9 @@ from dethpc.domain.facts import Row, Run, Trial
 from dethpc.domain.ids import run_id, task_id
 from dethpc.domain.states import AttemptState, CheckpointState, End, RunState, State, TaskKind
 from dethpc.engine import events
+from dethpc.engine.continuation import reopened
 from dethpc.engine.decision import Decision
-from dethpc.engine.jobs import ExperimentState
+from dethpc.engine.queueing.jobs import ExperimentState
 from dethpc.engine.search import new_trial
 from dethpc.engine.state import ClusterState
 from dethpc.engine.stop import trial_task
@@ -30,7 +31,7 @@ def add_trial(state: ClusterState, event: events.AddTrial) -> Decision:
     create = Create(len(experiment.trials), event.hparams, search)
     trial = new_trial(state, experiment, create, state.next_trial_id, event.at)
     trial = replace(trial, state=State.ACTIVE, external_id=event.external_id)
-    return Decision([*_reopened(experiment), trial, trial_task(experiment.row, trial)])
+    return Decision([*_reopened(experiment, event.at), trial, trial_task(experiment.row, trial)])
 
 
 def begin(state: ClusterState, event: events.BeginTrial) -> Decision:
@@ -39,9 +40,9 @@ def begin(state: ClusterState, event: events.BeginTrial) -> Decision:
     if trial is None:
         raise NotFound(f"no trial {event.trial_id}")
     experiment = _experiment(state, trial.experiment_id)
-    rows: list[Row] = _reopened(experiment)
+    rows: list[Row] = _reopened(experiment, event.at)
     if trial.state.terminal:
-        again = replace(trial, state=State.ACTIVE, ended_at=None, reason="", early_exit="")
+        again = replace(reopened(trial, event.at), early_exit="")
         rows += [again, trial_task(experiment.row, again)]
         rows += [*event.attempts, *event.checkpoints]
     checkpoints = {c.uuid: c for c in event.checkpoints} or state.checkpoints.get(trial.id, {})
@@ -60,7 +61,7 @@ def begin(state: ClusterState, event: events.BeginTrial) -> Decision:
         slots=0,
         pool=experiment.row.pool,
     )
-    reopened = replace(trial, state=State.ACTIVE, ended_at=None, reason="", early_exit="", runs=n)
+    at_work = replace(reopened(trial, event.at), early_exit="", runs=n)
     started = events.AttemptStarted(
         run_id=run.id,
         attempt=0,
@@ -69,7 +70,7 @@ def begin(state: ClusterState, event: events.BeginTrial) -> Decision:
         resumed_steps=0 if latest is None else latest.steps_completed,
         at=event.at,
     )
-    return Decision([*rows, reopened, run], [started])
+    return Decision([*rows, at_work, run], [started])
 
 
 def _replaced(state: ClusterState, experiment: ExperimentState, trial: Trial, at: float) -> list[Row]:
@@ -85,13 +86,13 @@ def _replaced(state: ClusterState, experiment: ExperimentState, trial: Trial, at
     return rows
 
 
-def _reopened(experiment: ExperimentState) -> list[Row]:
+def _reopened(experiment: ExperimentState, at: float) -> list[Row]:
     row = experiment.row
     if row.state.stopping or not row.state.keeps_files:
         raise Refused(f"experiment {row.id} is {row.state.value}")
     if row.state is State.ACTIVE:
         return []
-    return [replace(row, state=State.ACTIVE, ended_at=None, reason="")]
+    return [reopened(row, at)]
 
 
 def _experiment(state: ClusterState, experiment_id: int) -> ExperimentState:

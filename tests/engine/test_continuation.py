@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from dethpc.domain.attempts.log_policies import EXCLUDE_NODE, LogMatch, Noted
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Run, SearchNote, Trial
-from dethpc.domain.log_policies import EXCLUDE_NODE, LogMatch, Noted
 from dethpc.domain.states import CheckpointState, State
 from dethpc.engine import events
 from dethpc.engine.changes import ExperimentChanges
@@ -250,3 +250,31 @@ def test_what_could_not_be_deleted_whole_does_not_go_on(left_memory: bool) -> No
         world.state.evict_ended()
     with pytest.raises(Refused, match="DELETE_FAILED.*delete it again"):
         world.go_on(experiment.id)
+
+
+def test_the_time_between_an_end_and_a_continuation_is_no_part_of_the_duration() -> None:
+    world = World()
+    experiment, run = ended(world, failed, max_restarts=0)
+    before = [row.duration(world.clock) for row in (*world.rows(Experiment), *world.rows(Trial))]
+    world.clock += 10_000
+    world.go_on(experiment.id)
+    again = [row.duration(world.clock) for row in (*world.rows(Experiment), *world.rows(Trial))]
+    assert again == before
+    world.start(world.live()[0])
+    world.clock += 100
+    world.end(world.live()[0], FINISHED)
+    for row, seconds in zip((*world.rows(Experiment), *world.rows(Trial)), before):
+        assert seconds + 100 <= row.duration(world.clock) < seconds + 200 and row.ended_at == world.clock
+
+
+def test_a_trial_that_had_not_started_when_it_ended_has_the_duration_since_its_start() -> None:
+    world = World()
+    experiment = world.create(searcher=SINGLE)
+    world.do(events.Kill(experiment.id, world.now()))
+    if world.live():
+        world.end(world.live()[0], None)
+    world.clock += 10_000
+    world.go_on(experiment.id)
+    (run,) = world.live()
+    world.start(run)
+    assert world.trial(run).duration(world.clock + 5) == 5

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from dethpc.domain.end_report import EndReport
+from dethpc.domain.attempts.end_report import EndReport
 from dethpc.domain.facts import Run
 from dethpc.domain.ports import JobRecord, JobState
 from dethpc.domain.states import End, Intent, RunState
 from dethpc.engine import events
-from dethpc.engine.ends import RULES, classify, conclusive, ended_at, rule_for
+from dethpc.engine.ends import NO_SPACE, RULES, classify, conclusive, ended_at, rule_for
 
 FINISHED = {"finished": True, "exit_code": 0}
 CLEAN = {"finished": False, "exit_code": 0, "acked": True}  # it had been asked to stop, and did
 FAILED = {"finished": False, "exit_code": 1, "phase": "train", "message": "ValueError: bad"}
 KILLED = {"finished": False, "exit_code": 137, "signal": 9, "phase": "train", "message": "killed by signal 9"}
+TERMINATED = {"finished": False, "exit_code": 143, "signal": 15, "phase": "train", "message": "killed by signal 15"}
 NOTHING: dict[str, Any] = {}
 
 
@@ -164,12 +166,37 @@ def test_a_job_that_ended_before_training_began(told: JobRecord | None, end: End
         (CLEAN, "time_limit", True),
         (CLEAN, "preempted", False),  # preempted, or cancelled from outside?
         (KILLED, "", False),  # out of memory?
+        (TERMINATED, "", False),  # is its srun gone?
         (FAILED, "preempted", False),
     ],
 )
 def test_only_what_the_scheduler_could_add_to_is_waited_for(report: dict[str, Any], asked: str, settled: bool) -> None:
-    assert conclusive(Intent.GO, _report({**report, "stop_reason": asked or None})) is settled
-    assert conclusive(Intent.GO, None) is False
+    assert conclusive(run(), _report({**report, "stop_reason": asked or None})) is settled
+    assert conclusive(run(), None) is False
+
+
+@pytest.mark.parametrize(
+    ("job", "stop_reason", "end"),
+    [
+        (record(JobState.CANCELLED), "preempted", End.CANCELLED),
+        (record(JobState.TIMEOUT), "time_limit", End.TIMEOUT),
+        (record(JobState.PREEMPTED), "preempted", End.PREEMPTED),
+        (record(JobState.COMPLETED), "preempted", End.COMPLETED),
+        (record(JobState.COMPLETED), "time_limit", End.COMPLETED),
+        (record(JobState.OUT_OF_MEMORY), "time_limit", End.COMPLETED),
+        (record(JobState.CANCELLED), "", End.COMPLETED),  # it came too late
+        (None, "preempted", End.COMPLETED),
+    ],
+)
+def test_exit_code_0_of_a_task_without_a_trial_after_term_is_no_success_of_a_job_that_was_cancelled(
+    job: JobRecord | None, stop_reason: str, end: End
+) -> None:
+    task = replace(run(), experiment_id=None)
+    report = _report({**FINISHED, "stop_reason": stop_reason or None})
+    assert conclusive(task, report) is not bool(stop_reason)
+    verdict = classify(*end_of(task, report, job, stop_reason="preempted"))
+    assert verdict.end is end
+    assert end is not End.CANCELLED or "scancel" in verdict.reason
 
 
 # Which rule spoke: its name; end report; record; run; more of what is known.
@@ -200,6 +227,7 @@ SPOKE: list[tuple[str, dict[str, Any] | None, JobRecord | None, Run, dict[str, A
         run(),
         {"early_exit": "SOURCE_CHECKPOINT_DAMAGED: c1 is damaged"},
     ),
+    ("its launcher was killed", TERMINATED, record(JobState.FAILED, exit_code=137), run(), {}),
     ("cut short", FAILED, None, run(), {"stop_reason": "preempted"}),
     ("its storage is away", FAILED, None, run(), {"early_exit": "STORAGE_AWAY: s3://bucket: nobody answers"}),
     ("would fail again", FAILED, None, run(), {"early_exit": "WOULD_FAIL_AGAIN: acuracy is not among them"}),
@@ -207,6 +235,13 @@ SPOKE: list[tuple[str, dict[str, Any] | None, JobRecord | None, Run, dict[str, A
     ("stopped without a report", None, None, run(Intent.STOP), {}),
     ("gone when asked", None, None, run(), {"stop_reason": "node_lost"}),
     ("never started", None, record(JobState.FAILED), run(attempt=-1), {}),
+    (
+        "finished without a report",
+        None,
+        record(JobState.COMPLETED, exit_code=0),
+        replace(run(), experiment_id=None),
+        {},
+    ),
     ("no evidence", None, None, run(), {}),
 ]
 
@@ -222,6 +257,58 @@ def test_rule_that_speaks_is_the_first_that_applies(
 
 def test_every_rule_of_the_taxonomy_is_shown() -> None:
     assert [row[0] for row in SPOKE] == [rule.name for rule in RULES]
+
+
+@pytest.mark.parametrize(
+    ("job", "log_tail", "reason"),
+    [
+        ({"exit_code": 137}, "line 12: 4711 Killed", "(srun or dethpc.exec) was killed by signal 9 (SIGKILL); unless"),
+        (
+            {"signal": 9},
+            "",
+            "(srun or dethpc.exec) was killed by signal 9 (SIGKILL); unless somebody killed it, the node",
+        ),
+        ({"signal": 15}, "", "(srun or dethpc.exec) was killed by signal 15 (SIGTERM)"),
+        ({"exit_code": 3}, f"{NO_SPACE}/home", "exit code 3; its end report could not be written: No space left on"),
+        ({"exit_code": 1}, "python3: not found", "python3: not found"),
+        ({"exit_code": 1}, "", "exit code 1; it left no end report"),
+        ({}, "", "the job is gone and left no report"),
+    ],
+)
+def test_an_attempt_without_a_report_ends_with_what_the_scheduler_knows(
+    job: dict[str, int], log_tail: str, reason: str
+) -> None:
+    verdict = classify(*end_of(run(), None, record(JobState.FAILED, **job), log_tail=log_tail))
+    assert verdict.end is End.LOST and reason in verdict.reason
+    assert "of memory" not in verdict.reason or "by signal 9" in verdict.reason
+
+
+def test_exit_code_0_without_a_report_is_success_of_a_command_and_no_end_of_a_trial() -> None:
+    job, command = record(JobState.COMPLETED, exit_code=0), replace(run(), experiment_id=None)
+    verdict = classify(*end_of(command, None, job, log_tail=f"{NO_SPACE}/home"))
+    assert (verdict.end, verdict.exit_code) == (End.COMPLETED, 0) and NO_SPACE in verdict.reason
+    assert classify(*end_of(run(), None, job)).end is End.LOST
+
+
+@pytest.mark.parametrize("stop_reason", [None, "preempted"])
+@pytest.mark.parametrize(("code", "end"), [(137, End.LOST), (143, End.USER_ERROR), (None, End.USER_ERROR)])
+def test_what_term_ended_has_failed_by_itself_unless_its_launcher_was_killed(
+    code: int | None, end: End, stop_reason: str | None
+) -> None:
+    """An attempt that is told of TERM takes it for a preemption."""
+    job = None if code is None else record(JobState.FAILED, exit_code=code)
+    verdict = classify(*end_of(run(), _report({**TERMINATED, "stop_reason": stop_reason}), job))
+    if stop_reason and end is End.USER_ERROR:
+        end = End.PREEMPTED
+    assert verdict.end is end and ("(srun or dethpc.exec) was killed by signal 9" in verdict.reason) is (code == 137)
+
+
+def test_a_task_whose_launcher_was_killed_was_not_preempted_though_it_lives_to_report_nothing() -> None:
+    job = record(JobState.FAILED, exit_code=137)
+    verdict = classify(*end_of(run(), None, job, stop_reason="preempted"))
+    assert verdict.end is End.LOST and "(srun or dethpc.exec) was killed by signal 9" in verdict.reason
+    assert classify(*end_of(run(), None, None, stop_reason="preempted")).end is End.PREEMPTED
+    assert classify(*end_of(run(Intent.STOP), None, job, stop_reason="preempted")).end is End.STOPPED
 
 
 def test_time_limit_has_one_message() -> None:

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dethpc.domain.end_report import EndReport
+from dethpc.domain.attempts.end_report import EndReport
+from dethpc.domain.attempts.log_policies import CANCEL_RETRIES, EXCLUDE_NODE, LogMatch, Noted
 from dethpc.domain.facts import Attempt, Metric, Run, Trial
-from dethpc.domain.log_policies import CANCEL_RETRIES, EXCLUDE_NODE, LogMatch, Noted
 from dethpc.domain.ports import JobState
 from dethpc.domain.reports import WOULD_FAIL_AGAIN, Report
 from dethpc.domain.states import End, Intent, RunState, State
 from dethpc.engine import events
-from dethpc.engine.pools import Rules
+from dethpc.engine.queueing.pools import Rules
 from dethpc.engine.runs import next_deadline, overdue
 from dethpc.errors import Refused, StoreError
 from tests.engine.world import FAILED, FINISHED, STOPPED, World, config

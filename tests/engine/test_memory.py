@@ -11,7 +11,7 @@ from dethpc.domain.states import State
 from dethpc.engine import events
 from dethpc.engine.changes import ExperimentChanges
 from dethpc.errors import NotFound
-from tests.engine.test_queue import create
+from tests.engine.queueing.test_queue import create
 from tests.engine.world import FINISHED, World
 
 

@@ -11,10 +11,10 @@ from dethpc.domain.ports import JobState
 from dethpc.domain.states import Intent, RunState, State, TaskKind
 from dethpc.engine import events
 from dethpc.engine.events import QueueChange
-from dethpc.engine.pools import Kind, Rules
-from dethpc.engine.turns import in_order, order
+from dethpc.engine.queueing.dispatch_order import in_order, order
+from dethpc.engine.queueing.pools import Kind, Rules
 from dethpc.errors import NotFound, Refused
-from tests.engine.test_queue import create
+from tests.engine.queueing.test_queue import create
 from tests.engine.world import FAILED, FINISHED, World
 
 ID = "0c5e1f5e-0000-4000-8000-000000000001"
@@ -86,6 +86,15 @@ def test_a_command_ends_as_its_one_run_does_and_is_not_begun_again(report: dict[
     world.assert_memory_is_a_fold_of_the_rows()
 
 
+def test_a_service_that_ends_by_itself_says_why() -> None:
+    world = World()
+    command(world, kind=TaskKind.NOTEBOOK)
+    run = run_of(world)
+    world.start(run)
+    world.end(run, FINISHED | {"message": "idle for 30m00s (idle_timeout)"})
+    assert (row(world).state, row(world).reason) == (State.COMPLETED, "idle for 30m00s (idle_timeout)")
+
+
 def test_a_command_that_the_scheduler_refuses_ends_with_its_reason() -> None:
     world = World()
     command(world)
@@ -103,7 +112,7 @@ def test_a_running_command_that_is_killed_ends_with_its_job() -> None:
     assert run_of(world).intent is Intent.KILL and row(world).state is State.STOPPING_KILLED
     world.assert_memory_is_a_fold_of_the_rows()
     world.end(run, None, JobState.CANCELLED)
-    assert (row(world).state, row(world).reason) == (State.CANCELED, "killed by its owner")
+    assert (row(world).state, row(world).reason) == (State.CANCELED, "killed by a user")
     with pytest.raises(NotFound):
         world.do(events.KillTask(ID, world.now()))
 
@@ -191,3 +200,64 @@ def test_a_pull_whose_job_somebody_cancels_is_begun_again_three_times_in_all() -
         world.assert_memory_is_a_fold_of_the_rows()
         assert row(world).state is (State.ACTIVE if left else State.CANCELED)
     assert "cancelled outside" in row(world).reason
+
+
+def generic(world: World, **config: Any) -> Task:
+    fields = {"kind": TaskKind.GENERIC, "pool": "main", "slots": 1}
+    world.do(events.CreateTask(id=ID, owner="me", name="ls", config=config, at=world.now(), **fields))  # type: ignore[arg-type]
+    return row(world)
+
+
+def test_a_generic_task_that_is_paused_begins_anew_when_it_goes_on() -> None:
+    world = World()
+    generic(world)
+    run = run_of(world)
+    world.start(run)
+    world.do(events.PauseTask(ID, world.now()))
+    assert run_of(world).intent is Intent.KILL and row(world).state is State.PAUSED
+    world.end(run_of(world), None, JobState.CANCELLED)
+    assert row(world).state is State.PAUSED and not world.live()
+    world.assert_memory_is_a_fold_of_the_rows()
+    world.do(events.UnpauseTask(ID, world.now()))
+    again = run_of(world)
+    assert (again.number, row(world).state) == (2, State.ACTIVE)
+    world.start(again)
+    world.end(again, FINISHED)
+    assert row(world).state is State.COMPLETED
+    world.assert_memory_is_a_fold_of_the_rows()
+
+
+def test_a_task_that_goes_on_before_its_job_has_ended_begins_anew_after_it() -> None:
+    world = World()
+    generic(world)
+    world.start(run_of(world))
+    world.do(events.PauseTask(ID, world.now()))
+    world.do(events.UnpauseTask(ID, world.now()))
+    assert run_of(world).number == 1
+    world.end(run_of(world), None, JobState.CANCELLED)
+    assert (run_of(world).number, row(world).state) == (2, State.ACTIVE)
+    world.assert_memory_is_a_fold_of_the_rows()
+
+
+def test_a_paused_task_is_killed_without_another_job() -> None:
+    world = World()
+    generic(world)
+    world.start(run_of(world))
+    world.do(events.PauseTask(ID, world.now()))
+    world.end(run_of(world), None, JobState.CANCELLED)
+    world.do(events.KillTask(ID, world.now()))
+    assert row(world).state is State.CANCELED and not world.live()
+    world.assert_memory_is_a_fold_of_the_rows()
+
+
+def test_only_generic_tasks_that_may_be_paused_are() -> None:
+    world = World()
+    generic(world, no_pause=True)
+    with pytest.raises(Refused, match="cannot be paused"):
+        world.do(events.PauseTask(ID, world.now()))
+    with pytest.raises(Refused, match="not paused"):
+        world.do(events.UnpauseTask(ID, world.now()))
+    other = World()
+    command(other)
+    with pytest.raises(Refused, match="cannot be paused"):
+        other.do(events.PauseTask(ID, other.now()))

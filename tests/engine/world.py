@@ -11,7 +11,7 @@ import pytest
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain import facts
-from dethpc.domain.end_report import EndReport
+from dethpc.domain.attempts.end_report import EndReport
 from dethpc.domain.facts import (
     Experiment,
     Row,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from dethpc.domain.end_report import EndReport
+from dethpc.domain.attempts.end_report import EndReport
+from dethpc.domain.attempts.log_policies import LogMatch
 from dethpc.domain.facts import Attempt, Checkpoint
-from dethpc.domain.log_policies import LogMatch
 from dethpc.domain.ports import JobRecord
 from dethpc.domain.reports import Report
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dethpc.domain.ports import JobRecord
-from dethpc.engine.nice import PendingJob
+from dethpc.engine.queueing.nice import PendingJob
 
 
 @dataclass(slots=True)

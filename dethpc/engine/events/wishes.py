@@ -8,6 +8,7 @@ from typing import Any
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Checkpoint, Metric
+from dethpc.domain.ids import OWNER_ID
 from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import TaskKind
 from dethpc.engine.changes import ExperimentChanges
@@ -28,6 +29,7 @@ class CreateExperiment:
     kind: TaskKind = TaskKind.TRIAL
     imported_run: str = ""
     external_id: str = ""
+    user_id: int = OWNER_ID
 
 
 @dataclass(slots=True)
@@ -58,6 +60,7 @@ class TakeIn:
     queue_id: str
     token: str
     at: float
+    user_id: int = OWNER_ID
 
 
 @dataclass(slots=True)
@@ -183,10 +186,26 @@ class CreateTask:
     at: float
     priority: int = 42
     weight: float = 1.0
+    user_id: int = OWNER_ID
 
 
 @dataclass(slots=True)
 class KillTask:
+    task_id: str
+    at: float
+    reason: str = "killed by a user"
+
+
+@dataclass(slots=True)
+class PauseTask:
+    """Its job ends; a task of kind GENERIC begins anew when it goes on."""
+
+    task_id: str
+    at: float
+
+
+@dataclass(slots=True)
+class UnpauseTask:
     task_id: str
     at: float
 

@@ -1,4 +1,4 @@
-"""Whose turn it is: the order in which a pool serves its jobs. What is submitted and what is shown both come from here."""
+"""The order in which a pool dispatches the runs of its jobs. What is submitted and what is shown both come from here."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from dethpc.domain.facts import Run
 from dethpc.domain.states import Intent, RunState
-from dethpc.engine.jobs import Job
-from dethpc.engine.pools import TURN
-from dethpc.engine.queue_index import QueueKey
+from dethpc.engine.queueing.jobs import Job
+from dethpc.engine.queueing.pools import TURN
+from dethpc.engine.queueing.queue_index import QueueKey
 from dethpc.engine.state import ClusterState
 
 
-class Turn(NamedTuple):
+class Dispatch(NamedTuple):
     """``waiting`` runs of the job that wait in the scheduler's own queue already; 0: a new run, which ``member`` of it may have.
 
     ``had``: what the job is taken to have had already where shares count, slot-seconds over weight.
@@ -26,9 +26,9 @@ class Turn(NamedTuple):
     had: float = 0.0
 
 
-def turns(
+def dispatch_order(
     state: ClusterState, pool: str, at: float, full: Collection[int] = (), over: Collection[str] = ()
-) -> Iterator[Turn]:
+) -> Iterator[Dispatch]:
     """The runs of the pool that wait in the scheduler's queue, and those that could join them, as they should start.
 
     No new runs come for jobs whose runs have a number of slots in ``full``, and for jobs whose id is in ``over``; the caller may
@@ -63,7 +63,7 @@ def shares(state: ClusterState, pool: str) -> bool:
 
 
 def order(state: ClusterState, pool: str, at: float) -> list[Job]:
-    """The jobs of the pool, the one whose next turn comes first at the head. One that wants no run now is where it would be."""
+    """The jobs of the pool, first the one whose next run is dispatched first. One that wants no run now is where it would be."""
     jobs = [job for job in state.jobs.values() if job.queued and job.entry.pool == pool]
     if shares(state, pool):
         share = _Share(state, pool, at)
@@ -75,9 +75,9 @@ def order(state: ClusterState, pool: str, at: float) -> list[Job]:
 def ahead_of(state: ClusterState, job: Job, at: float) -> int:
     """How many runs of other jobs are submitted before the next one of ``job``, which wants one."""
     ahead = 0
-    for turn in turns(state, job.entry.pool, at, over=state.live.deferred.get(job.entry.pool, ())):
-        if not turn.waiting:
-            if turn.job is job:
+    for dispatch in dispatch_order(state, job.entry.pool, at, over=state.live.deferred.get(job.entry.pool, ())):
+        if not dispatch.waiting:
+            if dispatch.job is job:
                 break
             ahead += 1
     return ahead
@@ -87,7 +87,7 @@ def in_order(state: ClusterState, pool: str, at: float) -> list[Run]:
     """The pool's runs that wait in the scheduler's queue, as they should start: those of a job in the order of its trials."""
     runs = state.live.pending.get(pool, {}).values()
     jobs, tasks = state.jobs, state.tasks
-    if not shares(state, pool):  # then the order of turns is that of the jobs' keys
+    if not shares(state, pool):  # then runs are dispatched in the order of the jobs' keys
         kind = state.rules_of(pool).kind
         keyed = [
             (jobs[tasks[run.task_id].queue_id].key(kind), state.member_of(run), run)
@@ -97,21 +97,23 @@ def in_order(state: ClusterState, pool: str, at: float) -> list[Run]:
         keyed.sort()  # no two of them have the same member of the same job
         return [run for _, _, run in keyed]
     of: dict[str, list[tuple[bool, int, Run]]] = {}
-    for run in runs:  # what is being withdrawn has its job's last turns
+    for run in runs:  # what is being withdrawn comes last of its job
         of.setdefault(tasks[run.task_id].queue_id, []).append((run.intent is not Intent.GO, state.member_of(run), run))
     for own in of.values():
         own.sort(reverse=True)
     ordered: list[tuple[bool, int, Run]] = []
-    for turn in turns(state, pool, at, full=state.places.of(pool)):
-        own = of[turn.job.id]
-        if turn.waiting == 1:
+    for dispatch in dispatch_order(state, pool, at, full=state.places.of(pool)):
+        own = of[dispatch.job.id]
+        if dispatch.waiting == 1:
             ordered.append(own.pop())
         else:
-            ordered += [own.pop() for _ in range(turn.waiting)]
+            ordered += [own.pop() for _ in range(dispatch.waiting)]
     return [run for withdrawn, _, run in ordered if not withdrawn]
 
 
-def _ordered(state: ClusterState, pool: str, at: float, full: Collection[int], over: Collection[str]) -> Iterator[Turn]:
+def _ordered(
+    state: ClusterState, pool: str, at: float, full: Collection[int], over: Collection[str]
+) -> Iterator[Dispatch]:
     """From the heads of the lists, one for each size of run, always the one that comes first."""
     kind, lists = state.rules_of(pool).kind, state.places.of(pool)
     there = [(state.jobs[id].key(kind), count) for id, count in state.live.waiting.get(pool, {}).items()]
@@ -124,22 +126,24 @@ def _ordered(state: ClusterState, pool: str, at: float, full: Collection[int], o
             continue
         while there and there[-1][0] <= head:
             mine, count = there.pop()
-            yield Turn(state.jobs[mine.queue_id], count)
+            yield Dispatch(state.jobs[mine.queue_id], count)
         job = state.jobs[head.queue_id]
-        for member in job.waiting[: job.room]:
+        for member in job.waiting[: job.allowance]:
             if slots in full or job.id in over:
                 break
-            yield Turn(job, 0, member)
+            yield Dispatch(job, 0, member)
         if n + 1 < len(lists[slots]):
             heapq.heappush(heads, (lists[slots][n + 1], slots, n + 1))
     for mine, count in reversed(there):
-        yield Turn(state.jobs[mine.queue_id], count)
+        yield Dispatch(state.jobs[mine.queue_id], count)
 
 
-def _shared(state: ClusterState, pool: str, at: float, full: Collection[int], over: Collection[str]) -> Iterator[Turn]:
+def _shared(
+    state: ClusterState, pool: str, at: float, full: Collection[int], over: Collection[str]
+) -> Iterator[Dispatch]:
     """Always the job that will have had least for its weight when the run is over.
 
-    Of the jobs that have nothing in the pool yet, which may be many, only those are looked at whose turn may have come.
+    Of the jobs that have nothing in the pool yet, which may be many, only those are looked at that may be next.
     """
     share, lists = _Share(state, pool, at), state.places.of(pool)
     there, jobs = state.live.waiting.get(pool, {}), state.jobs
@@ -162,11 +166,11 @@ def _shared(state: ClusterState, pool: str, at: float, full: Collection[int], ov
         job = jobs[id]
         more = n - there.get(id, 0)
         if more >= 0:
-            if job.place is None or job.entry.pool != pool or more >= job.room or job.slots in full or id in over:
+            if job.place is None or job.entry.pool != pool or more >= job.allowance or job.slots in full or id in over:
                 continue
             after, n = after + share.cost(job), n + 1
             heapq.heappush(begun, (after, created_at, number, id, n, had))
-            yield Turn(job, 0, job.waiting[more], had)
+            yield Dispatch(job, 0, job.waiting[more], had)
             continue
         count, cost = 0, share.cost(job)
         while True:  # as many in a row as are due before anybody else's
@@ -175,7 +179,7 @@ def _shared(state: ClusterState, pool: str, at: float, full: Collection[int], ov
             if count == -more or (begun and begun[0] < claim) or (newcomers and newcomers[0][0] <= after):
                 break
         heapq.heappush(begun, claim)
-        yield Turn(job, count)
+        yield Dispatch(job, count)
 
 
 _Claim = tuple[float, float, int, str, int, float]
@@ -208,5 +212,5 @@ class _Share:
         return (after, entry.created_at, entry.queue_number, entry.queue_id, 0, had)
 
     def newcomer(self, head: QueueKey, slots: int) -> float:
-        """Before which no job from there on in the list has its turn."""
+        """Before which no job from there on in the list is dispatched."""
         return self._floor + head.position * slots * self._turn

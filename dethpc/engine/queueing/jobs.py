@@ -11,8 +11,8 @@ from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Experiment, Row, Run, Task, Trial
 from dethpc.domain.ids import run_id, task_id
 from dethpc.domain.states import RunState, State
-from dethpc.engine.pools import Kind
-from dethpc.engine.queue_index import Place, QueueKey, key
+from dethpc.engine.queueing.pools import Kind
+from dethpc.engine.queueing.queue_index import Place, QueueKey, key
 from dethpc.searcher.base import Exit, Searcher
 
 
@@ -52,7 +52,7 @@ class Job(ABC):
 
     @property
     @abstractmethod
-    def room(self) -> int:
+    def allowance(self) -> int:
         """How many more runs it may have now."""
 
     @property
@@ -70,7 +70,7 @@ class Job(ABC):
 
     def wanted(self, kind: Kind) -> Place | None:
         """Its place in the queue of its pool, of this kind, while it wants another run; the one it has where that is right."""
-        if not self.queued or self.room <= 0:
+        if not self.queued or self.allowance <= 0:
             return None
         pool, slots, key, place = self.entry.pool, self.slots, self.key(kind), self.place
         if place is not None and place.key is key and place.slots == slots and place.pool == pool:
@@ -115,7 +115,7 @@ class ExperimentState(Job):
         return self.row.slots_per_trial
 
     @property
-    def room(self) -> int:
+    def allowance(self) -> int:
         """How many more runs ``max_slots`` allows, and the first trial where the others wait for it."""
         row, waiting = self.row, len(self.waiting)
         if self.held:
@@ -181,7 +181,7 @@ class TaskState(Job):
         return self.row.slots
 
     @property
-    def room(self) -> int:
+    def allowance(self) -> int:
         return len(self.waiting)
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from dethpc.domain.facts import PoolState, Run
 from dethpc.domain.states import RunState
-from dethpc.engine.jobs import Job
+from dethpc.engine.queueing.jobs import Job
 
 
 @dataclass(slots=True)

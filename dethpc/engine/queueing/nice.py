@@ -74,19 +74,19 @@ def _arranged(jobs: Sequence[PendingJob]) -> list[PendingJob]:
     for n in range(len(jobs) - 1, -1, -1):
         job = arranged[n]
         if job.place <= first:
-            job = arranged[n] = job.stepping_back(max(0, min(job.nice, job.base - _beside(job, first, 1))))
+            job = arranged[n] = job.stepping_back(max(0, min(job.nice, job.base - _priority_at(job, first, 1))))
         first = max(first, job.place)
     last = None  # of those before
     for n, job in enumerate(arranged):
         if last is not None and job.place >= last:
-            behind = max(LEAST, _beside(job, last, -1))
+            behind = max(LEAST, _priority_at(job, last, -1))
             if job.priority > behind:
                 job = arranged[n] = job.stepping_back(max(job.nice, min(LARGEST, job.base - behind)))
         last = job.place if last is None else min(last, job.place)
     return arranged
 
 
-def _beside(job: PendingJob, place: tuple[int, int], side: int) -> int:
+def _priority_at(job: PendingJob, place: tuple[int, int], side: int) -> int:
     """The priority at which the job stands just before (1) or behind (-1) the place."""
     tie = (-job.number - place[1]) * side > 0
     return place[0] if tie else place[0] + side

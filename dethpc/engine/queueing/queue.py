@@ -18,12 +18,12 @@ from dethpc.domain.facts import PoolState, Row, Run
 from dethpc.domain.states import Intent
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
-from dethpc.engine.jobs import RunPlace
-from dethpc.engine.nice import assign, in_the_way
-from dethpc.engine.pools import Free
-from dethpc.engine.queue_index import QueueKey
+from dethpc.engine.queueing.dispatch_order import aside, dispatch_order, in_order, shares, stands_aside
+from dethpc.engine.queueing.jobs import RunPlace
+from dethpc.engine.queueing.nice import assign, in_the_way
+from dethpc.engine.queueing.pools import Free
+from dethpc.engine.queueing.queue_index import QueueKey
 from dethpc.engine.state import ClusterState
-from dethpc.engine.turns import aside, in_order, shares, stands_aside, turns
 
 LEAST_WINDOW, LARGEST_WINDOW = 16, 1000
 """How many runs may wait in the scheduler's own queue, per pool that has no window of its own."""
@@ -47,32 +47,32 @@ def schedule(state: ClusterState, event: events.Schedule) -> Decision:
 
 
 def _submitted(state: ClusterState, pool: str, at: float) -> Iterator[Row]:
-    room, steps_back = _Room(state, pool, at), _steps_back(state, pool)
+    capacity, steps_back = _Capacity(state, pool, at), _steps_back(state, pool)
     full: set[int] = set()
     passed_over = aside(state, pool)
     ahead = 0
-    for turn in turns(state, pool, at, full, passed_over):
-        if room.full(ahead):
+    for dispatch in dispatch_order(state, pool, at, full, passed_over):
+        if capacity.full(ahead):
             return
-        if turn.waiting:
-            here = min(turn.waiting, passed_over.get(turn.job.id, 0))
+        if dispatch.waiting:
+            here = min(dispatch.waiting, passed_over.get(dispatch.job.id, 0))
             if here:
-                passed_over[turn.job.id] -= here
-            ahead += turn.waiting - here
+                passed_over[dispatch.job.id] -= here
+            ahead += dispatch.waiting - here
         else:
-            job = turn.job
-            if not room.take(job.slots, ahead):
+            job = dispatch.job
+            if not capacity.take(job.slots, ahead):
                 full.add(job.slots)
                 continue
-            if turn.member == job.waiting[0] and not job.live and turn.had > job.entry.served:
-                yield replace(job.entry, served=turn.had)
+            if dispatch.member == job.waiting[0] and not job.live and dispatch.had > job.entry.served:
+                yield replace(job.entry, served=dispatch.had)
             own = job.place.key if job.place is not None else None
             nice = max((nice for other, nice in steps_back if own is None or other <= own), default=0)
-            yield from job.submission(turn.member, RunPlace(pool, at, nice))
+            yield from job.submission(dispatch.member, RunPlace(pool, at, nice))
             ahead += 1
 
 
-class _Room:
+class _Capacity:
     """How much more of a pool's queue may go to the scheduler: the first of it, and what could start at once."""
 
     def __init__(self, state: ClusterState, pool: str, at: float) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from dethpc.engine.pools import Kind
+from dethpc.engine.queueing.pools import Kind
 
 
 class QueueKey(NamedTuple):

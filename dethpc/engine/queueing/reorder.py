@@ -11,7 +11,7 @@ from dethpc.domain.states import RunState
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
 from dethpc.engine.experiments import allowed
-from dethpc.engine.queue_index import key
+from dethpc.engine.queueing.queue_index import key
 from dethpc.engine.state import ClusterState
 from dethpc.engine.stop import kill_run
 from dethpc.errors import NotFound, Refused

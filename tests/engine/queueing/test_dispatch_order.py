@@ -9,9 +9,9 @@ import pytest
 from dethpc.domain.facts import Run
 from dethpc.domain.states import RunState
 from dethpc.engine import events
-from dethpc.engine.pools import Kind, Rules
-from dethpc.engine.turns import ahead_of, order, turns
-from tests.engine.test_queue import create
+from dethpc.engine.queueing.dispatch_order import ahead_of, dispatch_order, order
+from dethpc.engine.queueing.pools import Kind, Rules
+from tests.engine.queueing.test_queue import create
 from tests.engine.world import FINISHED, World
 
 
@@ -54,7 +54,7 @@ def test_jobs_are_shown_in_the_order_of_their_next_turns(kind: Kind, seed: int) 
             world.end(rng.choice(running), FINISHED)
         elif len(running) < len(live):
             world.start(rng.choice([run for run in live if run.state is not RunState.RUNNING]))
-        by_turn = list(dict.fromkeys(turn.job.id for turn in turns(world.state, "main", world.clock)))
+        by_turn = list(dict.fromkeys(dispatch.job.id for dispatch in dispatch_order(world.state, "main", world.clock)))
         assert [job.id for job in order(world.state, "main", world.clock) if job.id in by_turn] == by_turn
 
 

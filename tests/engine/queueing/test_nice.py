@@ -14,10 +14,10 @@ from dethpc.domain.ports import JobRecord, JobState
 from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
 from dethpc.engine.events import QueueChange
-from dethpc.engine.nice import LARGEST, LEAST, PendingJob, assign, in_the_way
-from dethpc.engine.pools import Rules
-from dethpc.engine.queue import FEWEST, LEAST_WINDOW
-from tests.engine.test_queue import change, create, waiting
+from dethpc.engine.queueing.nice import LARGEST, LEAST, PendingJob, assign, in_the_way
+from dethpc.engine.queueing.pools import Rules
+from dethpc.engine.queueing.queue import FEWEST, LEAST_WINDOW
+from tests.engine.queueing.test_queue import change, create, waiting
 from tests.engine.world import FINISHED, World
 from tests.example_counts import examples
 

@@ -16,9 +16,9 @@ from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
 from dethpc.engine.changes import ExperimentChanges
 from dethpc.engine.events import QueueChange
-from dethpc.engine.pools import Free, Kind, Rules
-from dethpc.engine.queue import PATIENCE
-from dethpc.engine.turns import in_order
+from dethpc.engine.queueing.dispatch_order import in_order
+from dethpc.engine.queueing.pools import Free, Kind, Rules
+from dethpc.engine.queueing.queue import PATIENCE
 from dethpc.errors import NotFound, Refused
 from tests.engine.world import FINISHED, World, config
 from tests.example_counts import examples
