@@ -20,7 +20,7 @@ SHORT_PATIENCE = 0.5
 """The same where it has not."""
 
 
-class Bell:
+class Notifier:
     """``training_began``, if it did, and then ``attempt_ended`` are called once each. They make threads: no user code is started
     after the first."""
 
@@ -29,12 +29,12 @@ class Bell:
         self._over, self._answered = threading.Event(), False
 
     def training_began(self) -> None:
-        threading.Thread(target=self._tell_start, name="dethpc-bell", daemon=True).start()
+        threading.Thread(target=self._tell_start, name="dethpc-notifier", daemon=True).start()
 
     def attempt_ended(self) -> None:
         """Returns when the master knows, or has had time to."""
         self._over.set()
-        telling = threading.Thread(target=self._ring, name="dethpc-bell", daemon=True)
+        telling = threading.Thread(target=self._ring, name="dethpc-notifier", daemon=True)
         telling.start()
         telling.join(PATIENCE if self._answered else SHORT_PATIENCE)
 
@@ -44,8 +44,7 @@ class Bell:
 
     def _ring(self) -> None:
         from dethpc.client.address import MasterFinder
-        from dethpc.client.bell import ring
-        from dethpc.client.session import Session
+        from dethpc.client.session import Session, notify
 
         finder = MasterFinder(self._spec.master_file, self._spec.master_url)
-        self._answered = ring(Session(finder, self._spec.token, timeout=PATIENCE, retries=0), self._attempt)
+        self._answered = notify(Session(finder, self._spec.token, timeout=PATIENCE, retries=0), self._attempt)

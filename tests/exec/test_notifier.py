@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from dethpc.domain.ids import AttemptId
-from dethpc.exec.bell import Bell
+from dethpc.exec.notifier import Notifier
 from dethpc.rundir.spec import Spec
 from tests.waiting import LONG_ENOUGH
 
@@ -61,10 +61,10 @@ def test_a_master_that_gives_no_answer_keeps_no_attempt_from_ending(monkeypatch:
         rung.append(attempt)
         return answered.wait(LONG_ENOUGH)
 
-    monkeypatch.setattr("dethpc.client.bell.ring", ring)
+    monkeypatch.setattr("dethpc.client.session.notify", ring)
     attempt = AttemptId("7.12.2", 0)
-    bell = Bell(spec(), attempt)
-    bell.attempt_ended()
+    notifier = Notifier(spec(), attempt)
+    notifier.attempt_ended()
     assert rung == [attempt]
     answered.set()
 
