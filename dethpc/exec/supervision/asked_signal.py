@@ -7,10 +7,11 @@ import subprocess
 import time
 from typing import Mapping, Optional
 
-from dethpc.domain.warning_signal import WarningSignal
-from dethpc.exec import processes, slurm
-from dethpc.exec.signals import job_end
-from dethpc.exec.tee import Log
+from dethpc.domain.slurm.warning_signal import WarningSignal
+from dethpc.exec import slurm
+from dethpc.exec.supervision import processes
+from dethpc.exec.supervision.signals import job_end
+from dethpc.exec.supervision.tee import Log
 
 SETTLE_SECONDS = 5.0  # after the start, for a script to set its traps
 _OF_RANK = re.compile(r"(?:dethpc|determined)\.launch\.wrap_rank")

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from types import FrameType
 from typing import Any, Mapping, Optional
 
-from dethpc.domain.stopping import StopReason, StopRequest
+from dethpc.domain.attempts.stopping import StopReason, StopRequest
+from dethpc.exec.supervision import tee
 from dethpc.rundir.files import create_once
 from dethpc.rundir.layout import AttemptDir
 
@@ -82,9 +82,9 @@ class Signals:
         now = time.time()
         request = StopRequest(_REASONS[signal.Signals(number)], now, self._deadline(number, now))
         try:
-            create_once(self._attempt.stop, request.to_json())  # whoever asked first gave the reason
+            create_once(self._attempt.stop, request.to_json())  # the first request gave the reason
         except OSError as error:
-            sys.stderr.write(f"dethpc: the request to stop could not be written: {error}\n")
+            tee.write_to_standard_error(f"dethpc: the request to stop could not be written: {error}\n")
 
     def _deadline(self, number: int, now: float) -> Optional[float]:
         """After this the scheduler kills; None: unknown."""

@@ -15,9 +15,10 @@ import time
 from typing import Callable, Optional, Sequence
 
 from dethpc.errors import RunDirError
-from dethpc.exec import processes, slurm
-from dethpc.exec.signals import Signals
-from dethpc.exec.tee import Log, Stream
+from dethpc.exec import slurm
+from dethpc.exec.supervision import processes
+from dethpc.exec.supervision.signals import Signals
+from dethpc.exec.supervision.tee import Log, Stream
 from dethpc.exec.usage import Gpus, Meter
 from dethpc.rundir.layout import RunDir
 
@@ -29,6 +30,7 @@ DRAIN_SECONDS = 2.0
 REQUEST_SECONDS = (
     2.0  # for the request to stop to be seen here, after a child was ended by the signal that came with it
 )
+NOTICE_SECONDS = 0.5  # for that signal to come here, after a child ended otherwise and left processes that withstand it
 _CHUNK = 1 << 16
 
 
@@ -49,6 +51,16 @@ class Watch:
     @property
     def signalled(self) -> bool:
         return self._signals.came
+
+    @property
+    def term_at(self) -> Optional[float]:
+        """When the last TERM came, in epoch seconds."""
+        return self._signals.term_at
+
+    @property
+    def acknowledged(self) -> bool:
+        """Whether the training knows of the request to stop."""
+        return self._attempt.ack.exists()
 
     def verdict(self) -> str:
         """Why user code must end now, or ""."""
@@ -96,23 +108,32 @@ class Watch:
 
 
 class _Survivors:
-    """Processes that have withstood the TERM of a request to stop which ended the process that had started them."""
+    """Processes that have withstood the TERM of a request to stop which ended the process that had started them, or another
+    between the two: a shell whose command was ended so may run its next one, and end well, before TERM comes to itself."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._since: Optional[float] = None
+        self._since: Optional[float] = None  # when the child had ended, in epoch seconds
+        self._acknowledged = False  # by then: what the child had to do for the request has been done
         self.pids: list[int] = []  # in the order in which they were seen, also those that have ended
 
     def left(self, status: int, descendants: Callable[[], Sequence[int]]) -> bool:
         """Whether to wait on, the child having ended with wait status ``status``."""
-        if not _ended_by_term(status):
-            return False
-        self._since = time.monotonic() if self._since is None else self._since
-        if not self._watch.stop_asked:  # children are signalled before this process
-            return not self._watch.signalled and time.monotonic() < self._since + REQUEST_SECONDS
+        if self._since is None:
+            self._since, self._acknowledged = time.time(), self._watch.acknowledged
+        by_term = _ended_by_term(status)
         alive = descendants()
-        self.pids += [pid for pid in processes.withstand_term(alive) if pid not in self.pids]
+        withstanding = processes.withstand_term(alive)
+        if not self._watch.stop_asked:  # children are signalled before this process
+            limit = REQUEST_SECONDS if by_term else NOTICE_SECONDS if withstanding else 0.0
+            return not self._watch.signalled and time.time() < self._since + limit
+        if not by_term and (self._acknowledged or not self._soon_after_term(self._since)):
+            return False
+        self.pids += [pid for pid in withstanding if pid not in self.pids]
         return any(pid in alive for pid in self.pids)
+
+    def _soon_after_term(self, at: float) -> bool:
+        return self._watch.term_at is not None and at < self._watch.term_at + REQUEST_SECONDS
 
 
 def _ended_by_term(status: int) -> bool:
@@ -132,6 +153,9 @@ class Supervisor:
         self._outputs: dict[int, Stream] = {}
         self._sessions: set[int] = set()
         self._statuses: dict[int, int] = {}
+        self.relay = (
+            0  # the process id of what leads to the child from outside; it withstands TERM, and ends with the rest
+        )
         self.ended_because = ""
         self.ended_at: Optional[float] = None
         self.outlived = False  # the signal that asks for a checkpoint ended the last child, and not what it had started
@@ -175,7 +199,7 @@ class Supervisor:
         survivors = _Survivors(self.watch)
         while True:
             self._reap()
-            if child.pid in self._statuses and not survivors.left(self._statuses[child.pid], self._left):
+            if child.pid in self._statuses and not survivors.left(self._statuses[child.pid], self._programs):
                 break
             self.ended_because = self.watch.verdict() or end_now()
             if self.ended_because:
@@ -208,6 +232,8 @@ class Supervisor:
         kill_at = time.monotonic() + TERM_SECONDS
         remaining = self._left()
         processes.send(remaining, signal.SIGTERM)
+        if self.relay in remaining:
+            processes.send([self.relay], signal.SIGKILL)
         while remaining:
             if time.monotonic() >= kill_at:
                 processes.send(remaining, signal.SIGKILL)
@@ -221,6 +247,10 @@ class Supervisor:
         self._reap()
         abandoned = self.meter.gpus.abandoned if self.meter.gpus is not None else None
         return [pid for pid in processes.descendants(self._sessions) if pid != abandoned]
+
+    def _programs(self) -> list[int]:
+        """The user's."""
+        return [pid for pid in self._left() if pid != self.relay]
 
     def _reap(self) -> None:
         self._statuses.update(processes.reap())

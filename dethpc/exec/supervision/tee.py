@@ -6,14 +6,14 @@ never stops the training: lines are then left out, writing is tried again, and t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-import sys
 import time
 from collections import deque
 from typing import Callable, Iterable, Optional, Sequence, Union
 
-from dethpc.domain.echoes import Echoes, quotes
+from dethpc.domain.text.quotations import Quotations, quotes
 from dethpc.rundir import logline
 from dethpc.rundir.logline import LogLine
 
@@ -42,6 +42,12 @@ _END = re.compile(r"ERROR: \S+ failed with exit code \d+$")
 _TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:: .*)?$", re.DOTALL)
 _LAUNCHERS_OWN = ("torch.distributed.elastic.", "subprocess.CalledProcessError")
+
+
+def write_to_standard_error(text: str) -> None:
+    """For the job's own output, which may be on the full disk that ``text`` is about. Never raises."""
+    with contextlib.suppress(OSError):
+        os.write(2, text.encode("utf-8", "replace"))
 
 
 class Log:
@@ -105,7 +111,7 @@ class Log:
             self._missing = 0
         except OSError as error:
             if not self.failure:
-                sys.stderr.write(f"dethpc: the log cannot be written for now: {error}\n")
+                write_to_standard_error(f"dethpc: the log cannot be written for now: {error}\n")
             self.failure = error.strerror or str(error)
             self._retry_at = time.monotonic() + RETRY_SECONDS
             self._lose(len(lines))
@@ -158,7 +164,7 @@ class Stream:
         self._log, self._stdtype = log, stdtype
         self._rest = b""
         self._after_return = False
-        self._echoes = Echoes()
+        self._quotations = Quotations()
         self._tracebacks: dict[Optional[int], bool] = {}
 
     def feed(self, data: bytes) -> None:
@@ -171,7 +177,7 @@ class Stream:
             self._rest = self._rest[MAX_LINE:]
         now = time.time()
         lines = [self._line(raw, now) for raw in whole]
-        messages = [line for line in lines if not self._echoes.repeats(line.text, line.rank)]
+        messages = [line for line in lines if not self._quotations.repeats(line.text, line.rank)]
         self._log.add(lines, messages)
         if self._stdtype == "stderr":
             self._log.complain(messages)

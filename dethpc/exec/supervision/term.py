@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 
-from dethpc.exec import processes, slurm
-from dethpc.exec.signals import Signals
-from dethpc.exec.tee import Log
+from dethpc.exec import slurm
+from dethpc.exec.supervision import processes
+from dethpc.exec.supervision.signals import Signals
+from dethpc.exec.supervision.tee import Log
 from dethpc.rundir.layout import AttemptDir
 
 

@@ -7,7 +7,7 @@ import sys
 
 CODE = """
 import os, signal, subprocess
-from dethpc.exec import processes
+from dethpc.exec.supervision import processes
 
 looked = []
 listdir = os.listdir

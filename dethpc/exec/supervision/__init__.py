@@ -1,0 +1,1 @@
+"""The user's processes: their output, their signals, and their end."""
