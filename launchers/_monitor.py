@@ -20,7 +20,7 @@ import sys
 import time
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-from dethpc.exec import processes
+from dethpc.exec.supervision import processes
 
 from . import _signals, _task
 

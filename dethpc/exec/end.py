@@ -6,60 +6,51 @@ import os
 import re
 import shlex
 import shutil
-import signal
-import sys
 import time
-from typing import Any, Iterable, Mapping, Optional, Sequence, Union
+from typing import Any, Iterable, Mapping, NamedTuple, Optional, Sequence, Union
 
-from dethpc.domain.end_report import EndReport
+from dethpc.domain.attempts.end_report import EndReport, killed_by, signal_of
 from dethpc.errors import RunDirError
-from dethpc.exec import tee
+from dethpc.exec.supervision import tee
 from dethpc.rundir.files import read_json, sealed, write_json
 from dethpc.rundir.layout import AttemptDir
 
 WRITE_TRIES = 5
 
 
-class NodeResult:
+class NodeResult(NamedTuple):
     """``phase`` is how far the node came: storage (which holds what it goes on from), setup (of the environment), unpack, hook,
     rendezvous, launch (a launcher refused) or train. ``exit_code`` is as a shell states it (128 + n for signal n), None when no
     process of the user's ended. ``early`` means that it was asked to stop before training began; ``at`` is when that which failed
     did, in epoch seconds; ``secondary``: it failed for want of some other worker."""
 
-    def __init__(
-        self,
-        phase: str,
-        exit_code: Optional[int] = None,
-        signal: Optional[int] = None,
-        message: str = "",
-        tail: Sequence[str] = (),
-        node: int = 0,
-        early: bool = False,
-        stop_reason: Optional[str] = None,
-        at: Optional[float] = None,
-        secondary: bool = False,
-    ) -> None:
-        self.phase, self.exit_code, self.signal, self.message = phase, exit_code, signal, message
-        self.tail, self.node, self.early, self.stop_reason = tail, node, early, stop_reason
-        self.at, self.secondary = at, secondary
+    phase: str
+    exit_code: Optional[int] = None
+    signal: Optional[int] = None
+    message: str = ""
+    tail: Sequence[str] = ()
+    node: int = 0
+    early: bool = False
+    stop_reason: Optional[str] = None
+    at: Optional[float] = None
+    secondary: bool = False
 
     @property
     def good(self) -> bool:
         return self.exit_code == 0
 
     def to_json(self) -> dict[str, Any]:
-        return dict(vars(self))
+        return self._asdict()
 
     @classmethod
     def from_json(cls, obj: dict[str, Any]) -> NodeResult:
-        fields = vars(cls(""))
-        return cls(**{name: value for name, value in obj.items() if name in fields})
+        return cls(**{name: value for name, value in obj.items() if name in cls._fields})
 
 
 def write_report(attempt: AttemptDir, outcome: NodeResult, log: tee.Log) -> None:
     """Write ``end.json``. On a disk that stays full it goes to the batch script's output instead."""
     acked = attempt.ack.exists() or outcome.early
-    message = outcome.message
+    message = outcome.message or (_service_end(attempt) if outcome.good else "")
     if log.lost:
         message = "; ".join(filter(None, [message, f"{log.lost} log lines were lost: {log.failure}"]))
     report = EndReport(
@@ -80,7 +71,7 @@ def write_report(attempt: AttemptDir, outcome: NodeResult, log: tee.Log) -> None
             return
         except OSError as error:
             if not remaining:
-                sys.stderr.write(f"dethpc: the end report could not be written: {error}: {report}\n")
+                tee.write_to_standard_error(f"dethpc: the end report could not be written: {error}: {report}\n")
                 return
             time.sleep(1)
 
@@ -97,13 +88,22 @@ def _stop_reason(attempt: AttemptDir, good: bool) -> Optional[str]:
         return None
 
 
+def _service_end(attempt: AttemptDir) -> str:
+    """Why a notebook, TensorBoard or shell ended by itself; "" for other programs."""
+    try:
+        state = attempt.service_state()
+    except (OSError, RunDirError):
+        return ""
+    return "" if state is None else state.ended
+
+
 def of_process(
     phase: str, status: int, command: Union[str, Sequence[str]], env: Mapping[str, str], log: tee.Log
 ) -> NodeResult:
     """The outcome of a process that ended with wait status ``status``. ``command`` as the user wrote it: a string
     went through a shell."""
     code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-    number = _signal(code)
+    number = signal_of(code)
     message = "" if code == 0 else _reason(code, number, command, env, log)
     return NodeResult(phase, code, number, message, list(log.tail) if code else [], at=time.time())
 
@@ -116,17 +116,12 @@ def of_worker(failure: Mapping[str, Any], code: int, where: str, log: tee.Log) -
         message = failure.get("message") or _complaint(log) or f"exit code {code}"
         return NodeResult("launch", code, None, message, list(log.tail), at=at)
     code = failure.get("exit_code") or code
-    number = _signal(code)
+    number = signal_of(code)
     exceptions = [(whose, text) for whose, text in log.exceptions if whose == rank]
     tail = log.tail_of(rank)
     why = tee.cause(exceptions) or _last_word(code, tail) or _complaint_of(number, rank, log)
     message = f"rank {rank}{where}: {_plain_reason(code, number, why)}"
     return NodeResult("train", code, number, message, tail, at=at, secondary=bool(failure.get("secondary")))
-
-
-def _signal(code: int) -> Optional[int]:
-    """The signal that a shell or launcher tells of."""
-    return code - 128 if 128 < code <= 128 + 64 else None
 
 
 def _complaint(log: tee.Log) -> str:
@@ -138,7 +133,9 @@ def _complaint(log: tee.Log) -> str:
 
 def of_start(phase: str, error: OSError, command: Sequence[str], log: tee.Log) -> NodeResult:
     """The outcome of a process that could not be started, with a shell's exit codes."""
-    if isinstance(error, FileNotFoundError):
+    if error.filename is not None and os.fspath(error.filename) != command[0]:  # of subprocess: the working directory
+        message, code = f"entrypoint cannot be started in {error.filename}: {error.strerror}", 126
+    elif isinstance(error, FileNotFoundError):
         message, code = f"entrypoint not found: {command[0]}", 127
     elif isinstance(error, PermissionError):
         message, code = f"entrypoint is not executable: {command[0]}", 126
@@ -167,12 +164,7 @@ def _complaint_of(number: Optional[int], rank: Optional[int], log: tee.Log) -> s
 
 def _plain_reason(code: int, number: Optional[int], exception: str) -> str:
     if number is not None and not exception:
-        try:
-            name = f" ({signal.Signals(number).name})"
-        except ValueError:
-            name = ""
-        hint = "; often the node ran out of memory" if number == signal.SIGKILL else ""
-        return f"killed by signal {number}{name}{hint}"
+        return killed_by(number)
     return f"exit code {code}: {exception}" if exception else f"exit code {code}"
 
 

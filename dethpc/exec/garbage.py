@@ -93,7 +93,7 @@ def remove_all(garbage: Garbage) -> Iterator[str]:
     for file in garbage.files:
         yield from _tried(file, lambda: _written(file))  # noqa: B023
     if garbage.context:
-        yield from _tried(garbage.context, lambda: _context(garbage.context, garbage.unused_at))
+        yield from _tried(garbage.context, lambda: remove_context(garbage.context, garbage.unused_at))
 
 
 def _tried(what: str, do: Callable[[], object]) -> Iterator[str]:
@@ -118,7 +118,7 @@ def _of_storage(garbage: Garbage) -> Generator[str, None, bool]:
             unproven |= isinstance(error, OSError) and garbage.claim(uuid).published
             yield f"checkpoint {uuid}: {error}"
     if garbage.beside:
-        yield from _tried(f"{garbage.beside} in {store}", lambda: store.remove_beside(garbage.beside))
+        yield from _tried(f"{garbage.beside} in {store}", lambda: store.remove_folder(garbage.beside))
     return unproven
 
 
@@ -238,8 +238,8 @@ def _archives(folder: str) -> None:
     remove(f"{folder}.going")
 
 
-def _context(path: str, unused_at: float) -> None:
-    """Remove it unless somebody has wanted it since: who wants it touches it, or finds it gone and writes it again."""
+def remove_context(path: str, unused_at: float) -> None:
+    """Remove it unless it has been wanted since: what wants it touches it, or writes it again where it is gone."""
     aside = f"{path}.going"
     with contextlib.suppress(FileNotFoundError):
         os.rename(path, aside)

@@ -83,7 +83,7 @@ class Link:
         transcript = _words(rank, str(self.next(until).get("nonce")), answer)
         self.send({"role": role, "rank": rank, "nonce": answer, "proof": secret.proof(role, transcript).hex()})
         if not secret.accepts(_bytes(self.next(until).get("proof")), _CHIEF, transcript):
-            self.close()  # somebody else's service
+            self.close()  # another service has the port
             return False
         self.rank, self._seal = 0, secret.seal(False, transcript)
         self.sock.settimeout(TIMEOUT)
@@ -143,6 +143,23 @@ class Link:
             messages = self.receive()
             if messages:
                 return messages[0]
+        return {}
+
+    def final(self, until: float) -> dict[str, Any]:
+        """The message after which the connection carries bytes of another kind, none of which is read here. Waits as ``next`` does;
+        empty when the link is lost instead."""
+        line = self._buffer
+        while not self.lost and len(line) < MAX_UNPROVED:
+            self.sock.settimeout(max(0.001, until - time.monotonic()))
+            try:
+                piece, newline, _ = self.sock.recv(MAX_UNPROVED, socket.MSG_PEEK).partition(b"\n")
+                line += self.sock.recv(len(piece) + len(newline))
+                if newline:
+                    return self._message(line[:-1])
+                self.lost = not piece
+            except (OSError, ValueError, RecursionError):
+                self.lost = True
+        self.lost = True
         return {}
 
     def close(self) -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Callable, Iterable, Iterator, Optional, Sequence
 
-from dethpc.domain.echoes import configured
-from dethpc.domain.log_policies import LogMatch, LogPolicy, compiled
+from dethpc.domain.attempts.log_policies import LogMatch, LogPolicy, compiled
+from dethpc.domain.text.quotations import configured
 from dethpc.rundir.files import sealed, write_json
 
 JUDGED = 8192

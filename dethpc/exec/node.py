@@ -20,21 +20,23 @@ from dethpc.domain.reports import ReportKind
 from dethpc.domain.secrets import hide
 from dethpc.domain.trial_config import WORKDIR
 from dethpc.errors import DethpcError, RendezvousError, RunDirError
-from dethpc.exec import end, environment, guard, hook, mounts, processes, unpack, venv
+from dethpc.exec import end, pip_shim, slurm
 from dethpc.exec import resume as resuming
-from dethpc.exec.alone import Alone, Meeting
-from dethpc.exec.asked_signal import AskedSignal
-from dethpc.exec.bell import Bell
 from dethpc.exec.end import NodeResult
 from dethpc.exec.log_policies import LogPolicies
+from dethpc.exec.notifier import Notifier
 from dethpc.exec.place import Place, scratch_bases, with_nodes
-from dethpc.exec.shell_state import ShellState
-from dethpc.exec.signals import Signals, job_end
-from dethpc.exec.supervise import Supervisor, Watch
-from dethpc.exec.tee import Log
-from dethpc.exec.term import Term
+from dethpc.exec.setup import environment, hook, mounts, unpack, venv
+from dethpc.exec.setup.shell_state import ShellState
+from dethpc.exec.setup.workdir import WorkdirLink
+from dethpc.exec.single_node import Meeting, SingleNode, Start
+from dethpc.exec.supervision import processes
+from dethpc.exec.supervision.asked_signal import AskedSignal
+from dethpc.exec.supervision.signals import Signals, job_end
+from dethpc.exec.supervision.supervise import Supervisor, Watch
+from dethpc.exec.supervision.tee import Log
+from dethpc.exec.supervision.term import Term
 from dethpc.exec.usage import Meter
-from dethpc.exec.workdir import WorkdirLink
 from dethpc.rundir import scratch
 from dethpc.rundir.claim import claim, claimed_by
 from dethpc.rundir.files import create_once, read_json, sealed, write_json
@@ -48,6 +50,9 @@ from dethpc.storage.variables import of_stores
 
 if TYPE_CHECKING:
     from dethpc.exec.rendezvous import Team
+
+ON_FIRST_NODE = ("notebook", "shell", "tensorboard")
+"""Kinds of tasks that one program serves, on the first node of those that the task has."""
 
 LEAD_SECONDS = 60.0
 
@@ -91,7 +96,8 @@ def run(run_dir: RunDir, umask: int) -> int:
                 Meter(attempt.usage(place.rank), os.environ),
             )
         ) as supervisor:
-            outcome = _Node(run_dir, spec, place, resume, umask, log, supervisor, signals).attempt_it()
+            start = Start(run_dir, spec, place, resume)
+            outcome = _Node(start, umask, log, supervisor, signals).attempt_it()
     return 1 if outcome.exit_code is None else outcome.exit_code
 
 
@@ -147,19 +153,10 @@ def _begin(run_dir: RunDir, place: Place, resume: resuming.Resume) -> bool:
 
 
 class _Node:
-    def __init__(
-        self,
-        run_dir: RunDir,
-        spec: Spec,
-        place: Place,
-        resume: resuming.Resume,
-        umask: int,
-        log: Log,
-        supervisor: Supervisor,
-        signals: Signals,
-    ) -> None:
-        self._signals = signals
-        self._bell = Bell(spec, AttemptId(spec.run, place.k))
+    def __init__(self, start: Start, umask: int, log: Log, supervisor: Supervisor, signals: Signals) -> None:
+        self._at_start, self._signals = start, signals
+        run_dir, spec, place, resume = start
+        self._notifier = Notifier(spec, AttemptId(spec.run, place.k))
         self._run, self._spec, self._place, self._resume = run_dir, spec, place, resume
         self._attempt = run_dir.attempt(place.k)
         self._log, self._supervisor = log, supervisor
@@ -168,6 +165,7 @@ class _Node:
         self._scratch = self._directory = ""
         self._sockets = ""
         self._shell: Optional[ShellState] = None
+        self._relay: Optional[subprocess.Popen[bytes]] = None
         self._workdir = WorkdirLink()
         self._script = batch_script(spec.entrypoint)
         matched = self._attempt.matched(place.rank)
@@ -180,7 +178,7 @@ class _Node:
             team = self._team()
             outcome = self._train(team)
             if WORKDIR in outcome.message and not self._workdir.made:
-                outcome.message += f"; {workdir.ABSENT}"
+                outcome = outcome._replace(message=f"{outcome.message}; {workdir.ABSENT}")
         except RendezvousError as error:
             self._log.say("ERROR", f"dethpc: {error}")
             outcome = NodeResult("rendezvous", message=str(error), tail=list(self._log.tail), node=self._place.rank)
@@ -191,7 +189,7 @@ class _Node:
                 self._supervisor.watch.look_at_clock()  # core may have seen it a moment earlier, and left
             self._log.flush()
             end.write_report(self._attempt, outcome, self._log)
-            self._bell.attempt_ended()
+            self._notifier.attempt_ended()
         if team is not None:
             team.close()  # only now: the other nodes take it as leave to go
         return outcome
@@ -199,17 +197,17 @@ class _Node:
     def _team(self) -> Team:
         spec, place = self._spec, self._place
         if spec.num_nodes == 1:
-            return Alone(place, self._slots, self._resume, self._supervisor)
-        from dethpc.exec.rendezvous import Chief, Peer
+            return SingleNode(place, self._slots, self._resume, self._supervisor)
+        from dethpc.exec.rendezvous import Chief, Peer, Rendezvous
         from dethpc.rundir.secret import Secret
 
         attempt = f"{spec.run}.{place.k}"
         secret = Secret(spec.among_workers, f"rendezvous {attempt}")
-        timeout = rendezvous_timeout(spec)
+        rendezvous = Rendezvous(attempt, secret, rendezvous_timeout(spec))
         if place.rank == 0:
-            return Chief(place, self._slots, self._resume, self._supervisor, secret, attempt, timeout)
+            return Chief(place, self._slots, self._resume, self._supervisor, rendezvous)
         over = self._attempt.end.exists
-        return Peer(place, self._slots, self._resume, self._supervisor, secret, attempt, timeout, over)
+        return Peer(place, self._slots, self._resume, self._supervisor, rendezvous, over)
 
     def _train(self, team: Team) -> NodeResult:
         met = team.meet(self._prepare())
@@ -224,6 +222,9 @@ class _Node:
     def _clean_up(self) -> None:
         """Leave no process and no working directory on this node, and say what it used. Doing it twice does no harm."""
         self._supervisor.end_all()
+        if self._relay is not None and self._relay.stdin is not None:
+            self._relay.stdin.close()
+            self._relay.poll()  # the supervisor has collected it
         self._supervisor.meter.write()
         self._policies.write()
         self._workdir.remove()
@@ -271,7 +272,7 @@ class _Node:
         if not own or not self._spec.det_prefix:
             return self._run_hook(env)
         with venv.Request(self._sockets, self._supervisor) as request:
-            guard.ask(env, self._spec.det_prefix, request.pipe)
+            pip_shim.ask(env, self._spec.det_prefix, request.pipe)
             outcome = self._run_hook(env, lambda: request.packages)
         if not request.packages or isinstance(outcome, NodeResult):
             return outcome
@@ -306,8 +307,8 @@ class _Node:
         return scratch_bases(os.environ)
 
     def _entrypoint(self, meeting: Meeting, team: Team) -> NodeResult:
-        if self._script is not None and self._place.rank > 0:
-            return NodeResult("train", 0)  # the script runs on the first node alone, and reaches this one by srun
+        if self._place.rank > 0 and (self._script is not None or self._spec.kind in ON_FIRST_NODE):
+            return NodeResult("train", 0)  # the program runs on the first node alone, and reaches this one by srun
         info = self._attempt.info(self._place.rank)
         try:
             env = self._environment_of_entrypoint(meeting, str(info))
@@ -329,12 +330,14 @@ class _Node:
             phase = "storage" if error.errno in FULL else "train"
             return self._failed(phase, f"the run directory cannot be written: {error}")
         try:
+            if self._spec.services and self._place.rank == 0:
+                env = self._start_relay(env)
             child = self._start(argv, env)
         except OSError as error:
             outcome = end.of_start("train", error, argv, self._log)
         else:
             if self._place.rank == 0:
-                self._bell.training_began()
+                self._notifier.training_began()
             status = self._supervisor.wait_for(child, team.end_now, self._passes_on(child.pid))
             if self._supervisor.outlived and not status and not self._place.rank and not self._attempt.ack.exists():
                 status = signal.SIGTERM  # what the shell that it ended had still to do has not been done
@@ -345,13 +348,12 @@ class _Node:
                 outcome = end.of_worker(failure, outcome.exit_code or 1, where, self._log)
                 self._log.say("ERROR", f"dethpc: the entrypoint failed: {outcome.message}")
             elif self._supervisor.ended_because:
-                outcome.message = self._supervisor.ended_because
+                outcome = outcome._replace(message=self._supervisor.ended_because)
             elif not outcome.good:
                 self._log.say("ERROR", f"dethpc: the entrypoint failed: {outcome.message}")
-        outcome.node = self._place.rank
         # Workers that outlive the entrypoint would keep the slots busy.
         self._supervisor.end_all()
-        return outcome
+        return outcome._replace(node=self._place.rank)
 
     def _environment_of_entrypoint(self, meeting: Meeting, info: str) -> dict[str, str]:
         """Raises: RunDirError when the experiment's Python environment is gone; OSError."""
@@ -365,12 +367,32 @@ class _Node:
             venv.keep_pip_out(env, path)
         return env
 
+    def _start_relay(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Start what the proxy reaches; the environment of the user's program, which names its socket. Raises: OSError."""
+        from dethpc.exec import relay  # and its cryptography, which a trial that serves nothing does without
+
+        path = os.path.join(self._sockets, relay.SOCKET)
+        env = {**env, "DETHPC_SERVICE_SOCKET": path}
+        order = relay.Order(
+            secret=self._spec.among_workers,
+            use=relay.use(self._spec.run, self._place.k),
+            services=self._spec.services,
+            file=str(self._attempt.relay),
+            host="" if slurm.job_id() else "127.0.0.1",
+            socket=path,
+            directory=self._directory,
+            environment=env,
+        )
+        self._relay = relay.start(order)
+        self._supervisor.relay = self._relay.pid
+        return env
+
     def _start(self, argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """The entrypoint, where the hook has left off. Raises: OSError."""
-        shell = self._shell
+        shell, own = self._shell, self._spec.work_dir
         if shell is None:
-            return processes.start(argv, cwd=self._directory, env=env, umask=self._umask)
-        directory = shell.directory or self._directory
+            return processes.start(argv, cwd=own or self._directory, env=env, umask=self._umask)
+        directory = own or shell.directory or self._directory
         return processes.start(shell.limited(argv), cwd=directory, env=env, umask=shell.umask)
 
     def _passes_on(self, entrypoint: int) -> Callable[[], None]:
@@ -420,10 +442,7 @@ class _Node:
 
     def _cluster_info(self, meeting: Meeting) -> dict[str, Any]:
         return environment.cluster_info(
-            self._spec,
-            self._run,
-            self._attempt,
-            self._place,
+            self._at_start,
             meeting,
             self._master(),
             stop_at(os.environ),

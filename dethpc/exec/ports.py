@@ -14,7 +14,7 @@ _TRIES = 2000
 
 def reserve(count: int, share: int = 0, shares: int = 1) -> list[socket.socket]:
     """Sockets bound to ``count`` free ports. While they stay open no other attempt on this host gets the ports, and yet
-    whoever sets SO_REUSEADDR (as every server does) may listen there: Linux lets a socket pass that does not listen
+    a program that sets SO_REUSEADDR (as every server does) may listen there: Linux lets a socket pass that does not listen
     itself.
 
     Of several nodes each takes a ``share`` of its own, so that nodes that share one host cannot choose alike.

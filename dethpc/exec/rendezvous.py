@@ -11,17 +11,17 @@ import functools
 import socket
 import time
 import zlib
-from typing import Any, Callable, Optional, Union
+from typing import Any, Callable, NamedTuple, Optional, Union
 
-from dethpc.domain.stopping import StopReason
+from dethpc.domain.attempts.stopping import StopReason
 from dethpc.errors import RendezvousError
 from dethpc.exec import ports
-from dethpc.exec.alone import Alone, Meeting, Member
 from dethpc.exec.end import NodeResult
 from dethpc.exec.link import TIMEOUT, Link
 from dethpc.exec.place import Place
 from dethpc.exec.resume import Resume
-from dethpc.exec.supervise import Supervisor
+from dethpc.exec.single_node import Meeting, Member, SingleNode
+from dethpc.exec.supervision.supervise import Supervisor
 from dethpc.rundir.secret import Secret
 
 CANDIDATES = 8
@@ -35,7 +35,15 @@ def candidate_ports(attempt: str) -> list[int]:
     return [ports.FIRST + value % ports.COUNT for value in hashes]
 
 
-class Chief(Alone):
+class Rendezvous(NamedTuple):
+    """How the nodes of an ``attempt`` find and recognise each other, and for how many seconds they try."""
+
+    attempt: str
+    secret: Secret
+    timeout: float
+
+
+class Chief(SingleNode):
     """Node 0 of several."""
 
     def __init__(
@@ -44,13 +52,11 @@ class Chief(Alone):
         slots: int,
         resume: Resume,
         supervisor: Supervisor,
-        secret: Secret,
-        attempt: str,
-        timeout: float,
+        rendezvous: Rendezvous,
     ) -> None:
         super().__init__(place, slots, resume, supervisor)
-        self._secret, self._timeout = secret, timeout
-        self._server = _listen(candidate_ports(attempt))
+        self._secret, self._timeout = rendezvous.secret, rendezvous.timeout
+        self._server = _listen(candidate_ports(rendezvous.attempt))
         self._links: set[Link] = set()
         self._present: dict[int, Link] = {}
         self._members: dict[int, Member] = {}
@@ -162,8 +168,7 @@ class Chief(Alone):
         self._members[rank] = Member(rank, str(hello["name"]), link.peer_address, int(hello["slots"]))
 
     def _note(self, rank: int, outcome: NodeResult) -> None:
-        outcome.node = rank
-        self._outcomes[rank] = outcome
+        outcome = self._outcomes[rank] = outcome._replace(node=rank)
         if not outcome.good:
             self._fail(outcome)
 
@@ -182,7 +187,8 @@ class Chief(Alone):
     def _fail(self, outcome: NodeResult) -> None:
         """The first failure is the attempt's; the other nodes hear of it at once. A worker that fails for want of another
         node's is often quicker to say so: what failed earlier, or the loss of a node, then takes its place."""
-        outcome.at = time.time() if outcome.at is None else outcome.at
+        if outcome.at is None:
+            outcome = outcome._replace(at=time.time())
         earlier = self._failure
         if earlier is None or _order(outcome) < _order(earlier):
             self._failure = outcome
@@ -190,7 +196,7 @@ class Chief(Alone):
             self._tell_all({"end": self.end_now()})
 
 
-class Peer(Alone):
+class Peer(SingleNode):
     """A node other than node 0."""
 
     def __init__(
@@ -199,15 +205,13 @@ class Peer(Alone):
         slots: int,
         resume: Resume,
         supervisor: Supervisor,
-        secret: Secret,
-        attempt: str,
-        timeout: float,
+        rendezvous: Rendezvous,
         over: Callable[[], bool],
     ) -> None:
         """``over`` says whether node 0 has reported the attempt's end already."""
         super().__init__(place, slots, resume, supervisor)
-        self._secret, self._timeout, self._over = secret, timeout, over
-        self._candidates = candidate_ports(attempt)
+        self._secret, self._timeout, self._over = rendezvous.secret, rendezvous.timeout, over
+        self._candidates = candidate_ports(rendezvous.attempt)
         self._link: Optional[Link] = None
         self._go: Optional[Meeting] = None
         self._end = ""
@@ -296,7 +300,7 @@ class Peer(Alone):
             self._end = self._end or f"node {self._place.names[0]} (node 0) was lost"
 
 
-Team = Union[Alone, Chief, Peer]
+Team = Union[SingleNode, Chief, Peer]
 
 
 def _order(outcome: NodeResult) -> tuple[bool, bool, float]:

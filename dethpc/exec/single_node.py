@@ -8,7 +8,9 @@ from dethpc.exec import ports
 from dethpc.exec.end import NodeResult
 from dethpc.exec.place import Place
 from dethpc.exec.resume import Resume
-from dethpc.exec.supervise import Supervisor
+from dethpc.exec.supervision.supervise import Supervisor
+from dethpc.rundir.layout import RunDir
+from dethpc.rundir.spec import Spec
 
 if TYPE_CHECKING:
     import socket
@@ -41,7 +43,16 @@ class Meeting(NamedTuple):
         return cls(members, obj["ports"], Resume.from_json(obj["resume"]), obj["early"])
 
 
-class Alone:
+class Start(NamedTuple):
+    """What a node's part of an attempt starts from."""
+
+    run_dir: RunDir
+    spec: Spec
+    place: Place
+    resume: Resume
+
+
+class SingleNode:
     """The rendezvous of a single node."""
 
     def __init__(self, place: Place, slots: int, resume: Resume, supervisor: Supervisor) -> None:

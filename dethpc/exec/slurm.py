@@ -68,7 +68,7 @@ class Configuration:
         except OSError:
             self._settings = {}
             return
-        child.returncode = 0  # whoever supervises this process reaps its children
+        child.returncode = 0  # the supervisor of this process reaps its children
         assert child.stdout is not None
         self._output, self._content, self._ask_at = child.stdout, b"", time.monotonic() + RETRY_SECONDS
         os.set_blocking(self._output.fileno(), False)

@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from typing import Callable, Iterable, Mapping, Optional, Sequence
 
-from dethpc.domain.usage import GpuUse, NodeUse
-from dethpc.exec import processes
+from dethpc.domain.attempts.usage import GpuUse, NodeUse
+from dethpc.exec.supervision import processes
 from dethpc.rundir.files import sealed, write_json
 
 LOOK_SECONDS = 10.0
@@ -248,7 +248,7 @@ class Gpus:
         assert self._child is not None and self._child.stdout is not None
         self._forget(self._child.stdout.fileno())
         self._child.stdout.close()
-        self._child.returncode = 0  # whoever waits for all processes collects it
+        self._child.returncode = 0  # the supervisor, which waits for all processes, collects it
         self._child, self._answer = None, b""
 
     def _take(self, line: str) -> None:

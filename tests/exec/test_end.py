@@ -21,7 +21,10 @@ ARGPARSE = "import argparse\nargparse.ArgumentParser(prog='train.py').parse_args
         ("echo ' 99%|#### | 9/10 [00:01<00:00, 9.9it/s]' >&2; exit 7", "exit code 7"),
         ("echo 'x.py:3: UserWarning: old' >&2; exit 7", "exit code 7"),
         ("echo 'long ago' >&2; sleep 0.3; seq 100; exit 7", "exit code 7"),
-        ("echo 'asked to' >&2; kill -9 $$", "killed by signal 9 (SIGKILL); often the node ran out of memory"),
+        (
+            "echo 'asked to' >&2; kill -9 $$",
+            "killed by signal 9 (SIGKILL); unless somebody killed it, the node ran out of memory",
+        ),
     ],
 )
 def test_the_last_line_of_standard_error_is_the_reason_where_there_is_no_traceback(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dethpc.domain.log_policies import CANCEL_RETRIES, EXCLUDE_NODE, LogPolicy
+from dethpc.domain.attempts.log_policies import CANCEL_RETRIES, EXCLUDE_NODE, LogPolicy
 from dethpc.exec import log_policies
 from dethpc.exec.log_policies import LogPolicies
 from dethpc.rundir.layout import AttemptDir

@@ -19,7 +19,7 @@ from dethpc.core import _dummy_init
 from dethpc.domain.reports import fault
 from dethpc.errors import RunDirError
 from dethpc.exec import node
-from dethpc.exec.environment import restored
+from dethpc.exec.setup.environment import restored
 from dethpc.rundir.claim import claim, claimed_by
 from dethpc.rundir.files import read_json, write_json
 from dethpc.rundir.journal import JournalWriter
@@ -340,7 +340,7 @@ def test_a_context_for_which_there_is_no_room_anywhere_is_waited_for(run, number
     """That is no failure of the trial's, and what it waits for is named."""
     run.make("true")
     full = (
-        "import sys; from dethpc.exec import __main__, unpack\n"
+        "import sys; from dethpc.exec import __main__; from dethpc.exec.setup import unpack\n"
         f"def full(archive, into): raise OSError({number}, 'cannot write', into)\n"
         "unpack.unpack = full; sys.exit(__main__.main([sys.argv[1]]))"
     )
@@ -500,9 +500,27 @@ def test_term_to_every_process_leaves_the_verdict_to_what_withstands_it(run, ent
     assert "after" not in run.text()
 
 
-def test_what_term_ends_before_it_protects_itself_was_asked_to_stop(run) -> None:
-    run.make("bash -c 'echo ready; sleep 600'; true")
+@pytest.mark.parametrize("node_first", [False, True])
+def test_a_shell_that_goes_on_before_term_comes_to_it_ends_no_checkpoint(run, node_first) -> None:
+    saves_slowly = PROTECTED.replace("sleep(1)", "sleep(4)")  # longer than a process has that is left behind
+    run.make("sh -c 'python3 train.py acks 0; true'; echo over", {"train.py": saves_slowly}, grace=600)
     node = run.start()
+    run.wait_until(lambda: "ready" in run.text())
+    (training,) = [int(line.rpartition("(")[2][:-1]) for line in run.survivors() if line.startswith("python3 train")]
+    shell = int(Path(f"/proc/{training}/stat").read_text().rpartition(")")[2].split()[1])
+    for pid in sorted((training, shell, node.pid), key=lambda pid: (pid == node.pid) != node_first):
+        os.kill(pid, signal.SIGTERM)
+    run.finish(node)
+    assert run.text().split("\n").count("over") == 1 and "saved" in run.text()
+    end = run.end()
+    assert (end["exit_code"], end["acked"], end["stop_reason"], end["finished"]) == (0, True, "preempted", False)
+
+
+@pytest.mark.parametrize("services", [[], [{"port": 8000, "kind": "tcp"}]])
+def test_what_term_ends_before_it_protects_itself_was_asked_to_stop(run, services) -> None:
+    run.make("bash -c 'echo ready; sleep 600'; true", services=services)
+    node = run.start()
+    run.wait_until(lambda: not services or run.attempt().relay.exists())
     term_to_every_process(run, node)
     run.finish(node)
     end = run.end()

@@ -12,7 +12,7 @@ from typing import Any, Callable, Iterator
 
 import pytest
 
-from dethpc.domain.usage import GpuUse, NodeUse
+from dethpc.domain.attempts.usage import GpuUse, NodeUse
 from dethpc.exec import usage
 from dethpc.exec.usage import Gpus, Meter
 from dethpc.rundir.files import read_json

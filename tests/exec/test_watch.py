@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dethpc.exec import supervise
-from dethpc.exec.supervise import QUIET_SECONDS, Watch
+from dethpc.exec.supervision import supervise
+from dethpc.exec.supervision.supervise import QUIET_SECONDS, Watch
 from dethpc.rundir import layout
 from dethpc.rundir.files import write_json
 from dethpc.rundir.layout import RunDir

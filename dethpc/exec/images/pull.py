@@ -118,12 +118,12 @@ def _publish(cache: Cache, order: Order, digest: str, image: Path, python: bool)
         with open(image, "rb") as file:
             os.fsync(file.fileno())
     cache.share(image)
-    if image.is_dir():  # it is the root directory of whoever starts in it
+    if image.is_dir():  # it is the root directory of what starts in it
         os.chmod(image, image.stat().st_mode & 0o7777 | layers.OPEN)
     try:
         os.rename(image, cache.path(order.format, digest))
     except OSError:
-        if not cache.has(order.format, digest):  # a folder takes no other's place: somebody made the same
+        if not cache.has(order.format, digest):  # a folder takes no other's place: another job made the same
             raise
         away(image)
 
@@ -200,7 +200,7 @@ def _blob(registry: Registry, blobs: Path, digest: str, size: int, progress: _Pr
 
 
 class _Progress:
-    """Says how far it is to whoever waits, in a file, and to the job's log."""
+    """Writes how far it is to a file, for what waits for it, and to the job's log."""
 
     def __init__(self, work: Path) -> None:
         self._file, self._mutex = work / "progress.json", Mutex()

@@ -10,12 +10,11 @@ import subprocess
 from typing import Any, Iterator, Mapping, NamedTuple, Optional
 
 from dethpc.domain.secrets import masked
-from dethpc.exec import guard
-from dethpc.exec.alone import Meeting
+from dethpc.exec import pip_shim
 from dethpc.exec.place import Place
 from dethpc.exec.resume import Resume
-from dethpc.rundir.layout import AttemptDir, RunDir
-from dethpc.rundir.spec import Spec
+from dethpc.exec.single_node import Meeting, Start
+from dethpc.rundir.spec import TRIAL, Spec
 
 _BATCH = "DETHPC_SLURM"
 _OUR_INPUT = (
@@ -116,25 +115,44 @@ def for_user(
     if "PYTHONPATH" in spec.environment and harness:
         env["PYTHONPATH"] = f"{harness}{os.pathsep}{spec.environment['PYTHONPATH']}"
     allocation = f"{spec.run}.{place.k}"
+    for name in (*_OF_TRIALS, "DET_HPARAMS", "DET_EXPERIMENT_CONFIG"):
+        env.pop(name, None)
     env.update(
         DET_MASTER=master.url,
         DET_CLUSTER_ID=spec.cluster_id,
         DET_AGENT_ID=place.name,
         DET_ALLOCATION_ID=allocation,
         DET_TASK_ID=spec.task_id,
-        DET_TASK_TYPE="TRIAL",
+        DET_TASK_TYPE=spec.kind.upper(),
         DET_RESOURCES_ID=f"{allocation}.{place.rank}",
         DET_CONTAINER_ID=f"{allocation}.{place.rank}",
         DET_SLOT_IDS=json.dumps(slot_ids(slots_here(spec, place.rank), environ)),
-        DET_EXPERIMENT_ID=str(spec.experiment_id),
-        DET_TRIAL_ID=str(spec.trial_id),
-        DET_TRIAL_RUN_ID=str(spec.run_number),
-        DET_TRIAL_SEED=str(spec.trial_seed),
-        DET_STEPS_COMPLETED=str(resume.steps),
         DET_WORKDIR=directory,
     )
+    if spec.kind == TRIAL:
+        env.update(_of_trial(spec, resume))
     if "SLURM_JOB_ID" in env:
         env["SLURM_SUBMIT_DIR"] = directory  # where scripts go first
+    if master.certificate:
+        env["DET_MASTER_CERT_FILE"] = master.certificate
+    env.pop("DET_TRIAL_DIR", None)
+    if spec.trial_dir:
+        env["DET_TRIAL_DIR" if spec.kind == TRIAL else "DETHPC_TASK_DIR"] = spec.trial_dir
+    env.pop("DET_LATEST_CHECKPOINT", None)
+    if resume.checkpoint:
+        env["DET_LATEST_CHECKPOINT"] = resume.checkpoint
+    if spec.det_prefix:
+        _keep_pip_out(env, spec.det_prefix)
+    return env
+
+
+_OF_TRIALS = ("DET_EXPERIMENT_ID", "DET_TRIAL_ID", "DET_TRIAL_RUN_ID", "DET_TRIAL_SEED", "DET_STEPS_COMPLETED")
+
+
+def _of_trial(spec: Spec, resume: Resume) -> dict[str, str]:
+    """What only the task of a trial is told."""
+    numbers = (spec.experiment_id, spec.trial_id, spec.run_number, spec.trial_seed, resume.steps)
+    env = dict(zip(_OF_TRIALS, map(str, numbers)))
     for name, value in (
         ("DET_HPARAMS", spec.hparams),
         ("DET_EXPERIMENT_CONFIG", masked(spec.config)),  # what prints its environment tells none of its secrets
@@ -142,18 +160,6 @@ def for_user(
         text = json.dumps(value)
         if len(text) < _LONGEST:
             env[name] = text
-        else:
-            env.pop(name, None)
-    if master.certificate:
-        env["DET_MASTER_CERT_FILE"] = master.certificate
-    env.pop("DET_TRIAL_DIR", None)
-    if spec.trial_dir:
-        env["DET_TRIAL_DIR"] = spec.trial_dir
-    env.pop("DET_LATEST_CHECKPOINT", None)
-    if resume.checkpoint:
-        env["DET_LATEST_CHECKPOINT"] = resume.checkpoint
-    if spec.det_prefix:
-        _keep_pip_out(env, spec.det_prefix)
     return env
 
 
@@ -163,16 +169,13 @@ def _keep_pip_out(env: dict[str, str], prefix: str) -> None:
         f"dethpc: pip is kept out of {prefix}: it serves det, and what a job installs there can break it. Install it where you "
         "type det, or in startup-hook.sh, for which the experiment gets an environment of its own."
     )
-    guard.keep_out(env, prefix, 1, message)
+    pip_shim.keep_out(env, prefix, 1, message)
     if "VIRTUAL_ENV" in env and os.path.realpath(env["VIRTUAL_ENV"]) == os.path.realpath(prefix):
         del env["VIRTUAL_ENV"]  # where uv installs
 
 
 def cluster_info(
-    spec: Spec,
-    run: RunDir,
-    attempt: AttemptDir,
-    place: Place,
+    start: Start,
     meeting: Meeting,
     master: Master,
     stop_at: Optional[float],
@@ -180,6 +183,8 @@ def cluster_info(
     folders: Mapping[str, str],
 ) -> dict[str, Any]:
     """What ``get_cluster_info()`` reads; its layout is stated in ``core/_info``. ``folders`` are this node's."""
+    run, spec, place, _ = start
+    attempt = run.attempt(place.k)
     count = slots_here(spec, place.rank)
     info: dict[str, Any] = {
         "run": spec.run,
@@ -198,9 +203,11 @@ def cluster_info(
         "allocation_id": f"{spec.run}.{place.k}",
         "session_token": spec.token,
         "worker_secret": spec.among_workers,
-        "task_type": "TRIAL",
+        "task_type": spec.kind.upper(),
         "latest_checkpoint": meeting.resume.checkpoint,
-        "trial": {
+        "trial": None
+        if spec.kind != TRIAL
+        else {
             "trial_id": spec.trial_id,
             "experiment_id": spec.experiment_id,
             "trial_seed": spec.trial_seed,
@@ -222,6 +229,7 @@ def cluster_info(
         "checkpoint_storage": spec.checkpoint_storage or None,
         "experiment_uuid": spec.queue_id,
         "folders": dict(folders),
+        "details": dict(spec.details),
     }
     if stop_at is not None:
         info["stop_at"] = stop_at

@@ -8,11 +8,11 @@ from typing import Callable, Mapping, Optional, Union
 
 from dethpc.domain.entrypoint import STARTUP_HOOK
 from dethpc.domain.secrets import hide
-from dethpc.exec import processes
 from dethpc.exec.end import NodeResult, of_process
-from dethpc.exec.shell_state import Files, ShellState
-from dethpc.exec.supervise import Supervisor
-from dethpc.exec.tee import Log
+from dethpc.exec.setup.shell_state import Files, ShellState
+from dethpc.exec.supervision import processes
+from dethpc.exec.supervision.supervise import Supervisor
+from dethpc.exec.supervision.tee import Log
 
 NAME = STARTUP_HOOK
 
@@ -48,13 +48,13 @@ def run(
     finally:
         files.remove()
     if supervisor.ended_because:
-        outcome.message = supervisor.ended_because
+        message = supervisor.ended_because
     elif os.WIFSIGNALED(status):
-        outcome.message = f"{NAME} was {outcome.message}"
+        message = f"{NAME} was {outcome.message}"
     else:
-        outcome.message = ": ".join(filter(None, [_failure(script, line, outcome.exit_code), log.complaint(None)]))
-    log.say("ERROR", f"dethpc: {outcome.message}")
-    return outcome
+        message = ": ".join(filter(None, [_failure(script, line, outcome.exit_code), log.complaint(None)]))
+    log.say("ERROR", f"dethpc: {message}")
+    return outcome._replace(message=message)
 
 
 def _state(files: Files, shell: str, env: Mapping[str, str], log: Log) -> Optional[ShellState]:

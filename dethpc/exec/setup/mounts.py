@@ -10,7 +10,7 @@ import shutil
 from typing import Optional, Sequence
 
 from dethpc.domain.trial_config import WORKDIR, BindMount
-from dethpc.exec.tee import Log
+from dethpc.exec.supervision.tee import Log
 
 
 def link(mounts: Sequence[BindMount], directory: str, log: Log) -> None:

@@ -12,7 +12,7 @@ import shlex
 import shutil
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-from dethpc.exec import guard
+from dethpc.exec import pip_shim
 
 _SHELLS_OWN = ("_", "SHLVL", "SHELLOPTS", "BASHOPTS", "PS1")
 _ENDS_WITH = "dethpc-end"
@@ -92,7 +92,7 @@ class ShellState(NamedTuple):
             if value is None:
                 if name in self.before:
                     result.pop(name, None)
-            elif value != self.before.get(name) or name == guard.RULES:
+            elif value != self.before.get(name) or name == pip_shim.RULES:
                 result[name] = _put_before(value, self.before.get(name), result.get(name))
         _see_dethpc(result, self.before)
         return result
@@ -200,7 +200,7 @@ def _put_before(value: str, before: Optional[str], current: Optional[str]) -> st
 
 def _see_dethpc(env: dict[str, str], before: Mapping[str, str]) -> None:
     """A hook may set PYTHONPATH anew (``export PYTHONPATH=$PWD/src``); what dethpc had put there stays in front."""
-    ours = (guard.FOLDER, guard.DETHPC)
+    ours = (pip_shim.FOLDER, pip_shim.DETHPC)
     paths = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
     missing = [path for path in before.get("PYTHONPATH", "").split(os.pathsep) if path in ours and path not in paths]
     if missing:

@@ -22,11 +22,12 @@ import time
 from typing import Callable, Iterator, Mapping, Optional
 
 from dethpc.errors import RunDirError
-from dethpc.exec import guard, processes
+from dethpc.exec import pip_shim
 from dethpc.exec.end import NodeResult, of_process
-from dethpc.exec.hook import Outcome
-from dethpc.exec.supervise import Supervisor
-from dethpc.exec.tee import Log
+from dethpc.exec.setup.hook import Outcome
+from dethpc.exec.supervision import processes
+from dethpc.exec.supervision.supervise import Supervisor
+from dethpc.exec.supervision.tee import Log
 from dethpc.rundir.files import create_once, read_json
 
 PATIENCE = 3600.0
@@ -66,7 +67,7 @@ def in_use(folder: str) -> str:
 def keep_pip_out(env: dict[str, str], path: str) -> None:
     """Of the environment at ``path``, in the entrypoint."""
     message = f"dethpc: pip is kept out of {path}: other trials use it. Install in startup-hook.sh, which fills it."
-    guard.keep_out(env, path, 1, message)
+    pip_shim.keep_out(env, path, 1, message)
 
 
 def in_need(folder: str) -> bool:
@@ -117,7 +118,7 @@ def run_hook(folder: str, name: str, env: Mapping[str, str], hook: Hook, supervi
     path = ready(folder)
     assert path is not None
     active = activate(env, path)
-    guard.keep_out(active, path, 0, f"dethpc: nothing is installed: {path} was filled by the experiment's first run")
+    pip_shim.keep_out(active, path, 0, f"dethpc: nothing is installed: {path} was filled by the experiment's first run")
     return hook(active)
 
 
@@ -128,7 +129,7 @@ def _fill(folder: str, name: str, env: Mapping[str, str], hook: Hook, supervisor
     path = os.path.join(folder, name)
     log.say("INFO", f"dethpc: making the experiment's Python environment {path}")
     active = activate(env, path)
-    guard.keep_out(active, path, None, "")
+    pip_shim.keep_out(active, path, None, "")
     outcome: Outcome = _make(path, env, supervisor, log) or hook(active)
     failed = isinstance(outcome, NodeResult)
     if failed or not create_once(os.path.join(folder, "ready.json"), {"venv": name, "at": time.time()}):
@@ -138,15 +139,14 @@ def _fill(folder: str, name: str, env: Mapping[str, str], hook: Hook, supervisor
 
 def _make(path: str, env: Mapping[str, str], supervisor: Supervisor, log: Log) -> Optional[NodeResult]:
     python = shutil.which("python3", path=env.get("PATH")) or sys.executable
-    argv = [python, "-m", "dethpc.exec.venv", path]
+    argv = [python, "-m", "dethpc.exec.setup.venv", path]
     child = processes.start(argv, cwd=os.path.dirname(path), env=env, umask=0o077)
     outcome = of_process("hook", supervisor.wait_for(child), argv, env, log)
     if outcome.good and not supervisor.ended_because:
         return None
     why = supervisor.ended_because or f"the experiment's Python environment cannot be made: {outcome.message}"
     log.say("ERROR", f"dethpc: {why}")
-    outcome.message = why
-    return outcome
+    return outcome._replace(message=why)
 
 
 @contextlib.contextmanager
@@ -188,7 +188,7 @@ def make(path: str) -> None:
 
     packages = site.getsitepackages() + ([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])
     venv.EnvBuilder(symlinks=True).create(path)
-    subprocess.run([os.path.join(path, "bin", "python3"), "-m", "dethpc.exec.venv", path, *packages], check=True)
+    subprocess.run([os.path.join(path, "bin", "python3"), "-m", "dethpc.exec.setup.venv", path, *packages], check=True)
 
 
 def complete(path: str, packages: list[str]) -> None:

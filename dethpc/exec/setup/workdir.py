@@ -13,7 +13,7 @@ import os
 
 from dethpc.domain import workdir
 from dethpc.domain.trial_config import WORKDIR
-from dethpc.exec.tee import Log
+from dethpc.exec.supervision.tee import Log
 from dethpc.rundir.spec import Spec
 
 _LOCK = os.path.join(os.path.dirname(WORKDIR), ".dethpc.lock")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dethpc.exec.shell_state import Files
+from dethpc.exec.setup.shell_state import Files
 from tests.exec.fixtures import Run
 
 SEES = """

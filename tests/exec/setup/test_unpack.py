@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dethpc.errors import RunDirError
-from dethpc.exec.unpack import scratch_with_context, unpack
+from dethpc.exec.setup.unpack import scratch_with_context, unpack
 
 
 def archive(path: Path, *members: tuple) -> Path:

@@ -14,7 +14,7 @@ from typing import Iterator
 
 import pytest
 
-from dethpc.exec import guard
+from dethpc.exec import pip_shim
 from dethpc.master.durable.harness import build
 from dethpc.rundir.files import read_json
 from tests.exec.fixtures import Run
@@ -302,8 +302,8 @@ def test_one_that_was_given_up_and_ends_after_all_takes_nothing_over(runs: Runs)
 def test_a_job_without_rules_has_pip_as_it_is(base: Path) -> None:
     """Nor with rules for another environment."""
     env = {**os.environ}
-    guard.keep_out(env, "/somewhere/else", 1, "no")
-    assert json.loads(env[guard.RULES]) == {"/somewhere/else": [1, "no", ""]}
+    pip_shim.keep_out(env, "/somewhere/else", 1, "no")
+    assert json.loads(env[pip_shim.RULES]) == {"/somewhere/else": [1, "no", ""]}
     said = subprocess.run([base / "bin" / "pip", "uninstall", "-y", "nothing"], env=env, capture_output=True, text=True)
     assert said.returncode == 0 and "Skipping nothing" in said.stderr
 
@@ -311,7 +311,7 @@ def test_a_job_without_rules_has_pip_as_it_is(base: Path) -> None:
 def test_of_two_pips_in_one_environment_the_later_waits_for_the_other(base: Path) -> None:
     """As the hooks of two trials on one node run them, whose environment is neither det's nor the experiment's own."""
     env = {**os.environ}
-    guard.keep_out(env, "/somewhere/else", 1, "no")
+    pip_shim.keep_out(env, "/somewhere/else", 1, "no")
     pip = [base / "bin" / "pip", "uninstall", "-y", "nothing"]
     with open(base / ".dethpc-pip.lock", "w") as held:
         fcntl.lockf(held, fcntl.LOCK_EX)
@@ -327,8 +327,8 @@ def test_of_two_pips_in_one_environment_the_later_waits_for_the_other(base: Path
 
 def test_the_guard_stands_in_the_bundle_that_jobs_have(base: Path, tmp_path: Path) -> None:
     bundle = build(tmp_path)
-    code = "import json, sys; from dethpc.exec import guard; env = {}\n"
-    code += "guard.keep_out(env, sys.argv[1], 3, 'no'); print(json.dumps(env))"
+    code = "import json, sys; from dethpc.exec import pip_shim; env = {}\n"
+    code += "pip_shim.keep_out(env, sys.argv[1], 3, 'no'); print(json.dumps(env))"
     said = subprocess.run(
         [sys.executable, "-c", code, base], env={"PYTHONPATH": str(bundle)}, cwd="/", capture_output=True, check=True
     )
@@ -343,6 +343,6 @@ def test_the_guard_stands_in_the_bundle_that_jobs_have(base: Path, tmp_path: Pat
 def test_where_there_is_no_pip_python_says_so_itself(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
     env = {**os.environ}
-    guard.keep_out(env, "/somewhere/else", 1, "no")
+    pip_shim.keep_out(env, "/somewhere/else", 1, "no")
     said = subprocess.run([tmp_path / "bare/bin/python3", "-m", "pip", "list"], env=env, capture_output=True, text=True)
     assert said.returncode == 1 and "No module named 'pip'" in said.stderr

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from dethpc.domain.trial_config import WORKDIR
-from dethpc.exec import workdir
-from dethpc.exec.tee import Log
-from dethpc.exec.workdir import WorkdirLink
+from dethpc.exec.setup import workdir
+from dethpc.exec.setup.workdir import WorkdirLink
+from dethpc.exec.supervision.tee import Log
 from dethpc.rundir.spec import Spec
 from tests.exec.fixtures import Run
 
@@ -72,7 +72,7 @@ def test_code_that_does_not_name_it_leaves_the_node_alone(tmp_path: Path, place:
 
 def test_of_two_runs_on_a_node_the_second_is_told_and_leaves_the_link_to_the_first(tmp_path: Path, place: Path) -> None:
     entrypoint, mine = f"python3 {place}/train.py", directory(tmp_path, "mine", "")
-    first = "import sys\nfrom pathlib import Path\nfrom dethpc.exec import workdir\nfrom dethpc.exec.tee import Log\n"
+    first = "import sys\nfrom dethpc.exec.setup import workdir\n"
     first += f"workdir.WORKDIR, workdir._LOCK = {str(place)!r}, {workdir._LOCK!r}\n"
     first += "assert workdir.WorkdirLink()._link('/first') == ''\nprint('made', flush=True)\nsys.stdin.read()\n"
     other = subprocess.Popen([sys.executable, "-c", first], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
