@@ -19,13 +19,17 @@ _one = threading.Lock()
 
 
 def named_home(env: Optional[Mapping[str, str]] = None) -> Optional[Path]:
-    """The folder that ``$DETHPC_HOME`` names, if it names one. It need not exist."""
-    named = (os.environ if env is None else env).get("DETHPC_HOME")
-    return Path(named).expanduser() if named else None
+    """The folder that ``$DETHPC_HOME`` names, if it names one; in a job, that of the job. It need not exist."""
+    environ = os.environ if env is None else env
+    named = environ.get("DETHPC_HOME")
+    if named:
+        return Path(named).expanduser()
+    master_file = read_object(environ["DETHPC_INFO"]).get("master_file") if environ.get("DETHPC_INFO") else None
+    return Path(master_file).parent if isinstance(master_file, str) else None
 
 
 def home(env: Optional[Mapping[str, str]] = None) -> Path:
-    """The folder of all of a user's state: ``$DETHPC_HOME``, else ``~/.dethpc``. It need not exist."""
+    """The folder of all of a user's state: ``named_home``, else ``~/.dethpc``. It need not exist."""
     return named_home(env) or Path.home() / ".dethpc"
 
 
@@ -190,6 +194,10 @@ class Home:
     def trials(self, experiment_id: int) -> Path:
         """What the experiment's trials keep over their attempts, each in the folder that its id names."""
         return self.experiment(experiment_id) / "trials"
+
+    def task(self, task_id: str) -> Path:
+        """What a notebook keeps over its attempts, and after its end."""
+        return self.root / "tasks" / task_id
 
     def search(self, experiment_id: int) -> Path:
         """How a large search stood when it ended."""

@@ -11,10 +11,11 @@ from dethpc.errors import RunDirError
 from dethpc.rundir.files import names, read_json
 
 if TYPE_CHECKING:  # a job that claims its run waits for what is imported, and needs none of these
-    from dethpc.domain.end_report import EndReport
-    from dethpc.domain.log_policies import LogMatch
-    from dethpc.domain.stopping import StopRequest
-    from dethpc.domain.usage import NodeUse
+    from dethpc.domain.attempts.end_report import EndReport
+    from dethpc.domain.attempts.log_policies import LogMatch
+    from dethpc.domain.attempts.service_state import ServiceState
+    from dethpc.domain.attempts.stopping import StopRequest
+    from dethpc.domain.attempts.usage import NodeUse
     from dethpc.rundir.started import Started
 
 
@@ -50,22 +51,22 @@ class AttemptDir:
         return self.path / "journal.jsonl"
 
     @property
-    def beside(self) -> Path:
+    def worker_journals(self) -> Path:
         """The directory of metrics that did not come from the chief; most attempts have none."""
         return self.path / "beside"
 
     def journal_of(self, rank: int) -> Path:
         """The metrics of another worker than the chief, in a journal of its own."""
-        return self.beside / f"rank-{rank}.jsonl"
+        return self.worker_journals / f"rank-{rank}.jsonl"
 
     @property
     def taken(self) -> Path:
         """The master's journal of the metrics that counted and did not come from the chief: other workers', or posted."""
-        return self.beside / "taken.jsonl"
+        return self.worker_journals / "taken.jsonl"
 
     def ranks(self) -> list[int]:
         """Ranks of the workers that have a journal of their own, in order."""
-        return sorted(_numbers(names(self.beside), "rank-", ".jsonl"))
+        return sorted(_numbers(names(self.worker_journals), "rank-", ".jsonl"))
 
     @property
     def started(self) -> Path:
@@ -91,6 +92,23 @@ class AttemptDir:
         """The ``EndReport``; its absence after the job's end means that nobody lived to write it."""
         return self.path / "end.json"
 
+    @property
+    def relay(self) -> Path:
+        """``{"port"}``: where the relay to the task's services listens on the first node. Absent where it has none."""
+        return self.path / "relay.json"
+
+    @property
+    def service(self) -> Path:
+        """The ``ServiceState`` of a notebook, TensorBoard or shell. Absent until it answers."""
+        return self.path / "service.json"
+
+    def service_state(self) -> Optional[ServiceState]:
+        """None: it does not answer yet. Raises: RunDirError when the file is damaged; OSError."""
+        from dethpc.domain.attempts.service_state import ServiceState
+
+        state = read_json(self.service)
+        return None if state is None else ServiceState.from_json(state)
+
     def start_report(self) -> Optional[Started]:
         """None: it has not started yet. Raises: RunDirError when the file is damaged; OSError."""
         from dethpc.rundir.started import Started
@@ -100,14 +118,14 @@ class AttemptDir:
 
     def end_report(self) -> Optional[EndReport]:
         """None: nobody wrote one, or not yet. Raises: RunDirError when the file is damaged; OSError."""
-        from dethpc.domain.end_report import EndReport
+        from dethpc.domain.attempts.end_report import EndReport
 
         report = read_json(self.end)
         return None if report is None else EndReport.from_json(report)
 
     def stop_request(self) -> Optional[StopRequest]:
         """None: nobody asked the attempt to stop. Raises: RunDirError when the file is damaged; OSError."""
-        from dethpc.domain.stopping import StopRequest
+        from dethpc.domain.attempts.stopping import StopRequest
 
         request = read_json(self.stop)
         return None if request is None else StopRequest.from_json(request)
@@ -122,7 +140,7 @@ class AttemptDir:
 
     def node_uses(self, nodes: int) -> list[NodeUse]:
         """What each of so many nodes has said of its use, as far as it can be read. Raises: OSError."""
-        from dethpc.domain.usage import NodeUse
+        from dethpc.domain.attempts.usage import NodeUse
 
         uses = []
         for node in range(nodes):
@@ -137,7 +155,7 @@ class AttemptDir:
 
     def log_matches(self, nodes: int) -> list[LogMatch]:
         """What so many nodes found in their logs, as far as it can be read. Raises: OSError."""
-        from dethpc.domain.log_policies import LogMatch
+        from dethpc.domain.attempts.log_policies import LogMatch
 
         matched: list[LogMatch] = []
         for node in range(nodes):

@@ -11,6 +11,9 @@ from dethpc.rundir.home import Home
 
 VERSION = 1
 
+TRIAL = "trial"
+"""The ``kind`` of runs that have a trial, and of the master's own."""
+
 
 class Spec(NamedTuple):
     """One run of a trial. Paths are absolute and lie on shared_fs.
@@ -30,7 +33,10 @@ class Spec(NamedTuple):
     ``det_prefix`` the ``sys.prefix`` of the interpreter that serves det, which no job
     changes. ``trial_dir`` is the trial's folder, which stays over its attempts; "" where the run is of no trial.
     ``container``: ``{"runtime", "image", "links"}`` of a run in one, where ``links`` are pairs of a path inside and the
-    ``container_path`` in the working directory that leads there; {} without a container.
+    ``container_path`` in the working directory that leads there; {} without a container. ``services`` are what the master's proxy
+    reaches on the first node, each ``{"port", "kind", ...}``; ``exec.relay`` states them. ``kind`` is that of its task, such as
+    ``command``; ``work_dir`` is where its entrypoint starts, "" for the folder with the context; ``details`` are what its
+    kind alone has.
     """
 
     cluster_id: str
@@ -74,7 +80,10 @@ class Spec(NamedTuple):
     det_prefix: str = ""
     trial_dir: str = ""
     container: Mapping[str, Any] = {}
-    kind: str = "trial"
+    services: Sequence[Mapping[str, Any]] = []
+    kind: str = TRIAL
+    work_dir: str = ""
+    details: Mapping[str, Any] = {}
     version: int = VERSION
 
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Optional
 
-from dethpc.domain.end_report import moment, plain_text
+from dethpc.domain.attempts.end_report import moment, plain_text
 from dethpc.domain.reports import MOST_STEPS
 
 

@@ -113,6 +113,15 @@ class Tree:
     def write(self, path: str) -> BufferedWriter:
         """Open a file of this user's to write it anew, and make the folders above. A link, a file that has other names, too, and
         somebody else's file make room."""
+        file = self._own(path)
+        os.ftruncate(file, 0)
+        return open(file, "wb")
+
+    def append(self, path: str) -> BufferedWriter:
+        """As ``write``, but the file keeps what it has, and more comes behind it."""
+        return open(self._own(path), "ab")
+
+    def _own(self, path: str) -> int:
         flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with self._above(path, 0o777) as (folder, name):
             file: Optional[int] = None
@@ -128,8 +137,7 @@ class Tree:
                     os.unlink(name, dir_fd=folder)
             if file is None:
                 file = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder)
-        os.ftruncate(file, 0)
-        return open(file, "wb")
+        return file
 
     def symlink(self, path: str, target: str) -> None:
         with self._above(path, 0o777) as (folder, name):

@@ -188,7 +188,7 @@ def test_the_command_line_brings_a_cluster_up_and_down(
 ) -> None:
     from click.testing import CliRunner
 
-    from dethpc.cli.deploy import deploy
+    from dethpc.cli.nouns.deploy import deploy
 
     def det(*arguments: str, code: int = 0) -> str:
         result = CliRunner().invoke(deploy, ["slurm-dev", *arguments], catch_exceptions=False)

@@ -46,7 +46,7 @@ def test_two_nodes_of_two_workers_train_together(run) -> None:
     assert run.end()["finished"]
 
 
-@pytest.mark.parametrize("slots", [0, 1])
+@pytest.mark.parametrize("slots", [0, pytest.param(1, marks=pytest.mark.everything)])
 def test_one_worker_goes_through_torchrun_too(run, slots) -> None:
     run.make([*LAUNCH, sys.executable, "train.py"], {"train.py": ALL_REDUCE}, slots=slots, slots_per_node=slots)
     assert run.finish(run.start())[0] == 0, run.text()
@@ -56,9 +56,9 @@ def test_one_worker_goes_through_torchrun_too(run, slots) -> None:
 @pytest.mark.parametrize(
     "script, code, words",
     [
-        (["train.py"], 2, "can't open file"),
+        pytest.param(["train.py"], 2, "can't open file", marks=pytest.mark.everything),
         (["nothing:Here"], 1, "harness: there is no module 'nothing' in "),
-        (["no-such-program", "x"], 127, "no-such-program: not found"),
+        pytest.param(["no-such-program", "x"], 127, "no-such-program: not found", marks=pytest.mark.everything),
     ],
 )
 def test_what_a_worker_could_not_start_is_the_message(run, script, code, words) -> None:
@@ -73,6 +73,7 @@ def test_a_failing_worker_gives_the_message_and_ends_the_others(run) -> None:
     assert (code, run.end()["message"]) == (1, "rank 1: exit code 1: ValueError: bad lr")
 
 
+@pytest.mark.everything
 def test_a_killed_workers_signal_is_the_exit_code(run) -> None:
     run.make([*LAUNCH, "train.py", "die", "hang"], {"train.py": ALL_REDUCE}, slots=2, slots_per_node=2)
     code, _ = run.finish(run.start())

@@ -15,7 +15,7 @@ from dethpc.deploy.slurm_dev import Cluster
 from dethpc.domain.nodes import NodeState
 from dethpc.domain.ports import ArrayRequest, JobRequest, JobState, Prospect, Scheduler
 from dethpc.errors import SchedulerUnavailable, SubmitDeferred, SubmitRejected, SubmitUncertain
-from dethpc.scheduler.slurm.arrays import together
+from dethpc.scheduler.slurm.arrays import id_ranges
 from dethpc.scheduler.slurm.commands import SlurmCommands
 from dethpc.scheduler.slurm.pools import NodeRow, SlurmPool, describe
 from dethpc.scheduler.slurm.throttle import Throttle
@@ -373,8 +373,8 @@ def test_submissions_are_throttled_after_a_burst() -> None:
 
 def test_elements_of_one_array_are_cancelled_with_one_word() -> None:
     ids = ["7", "57_3", "58_1", "57_0", "57_1", "57_2", "57_7", "57_3", "58"]
-    assert together(ids) == ["7", "58", "57_[0-3,7]", "58_1"]
-    assert together([]) == []
+    assert id_ranges(ids) == ["7", "58", "57_[0-3,7]", "58_1"]
+    assert id_ranges([]) == []
 
 
 def test_what_would_become_of_a_job_is_asked_without_submitting_it(slurm: Cluster, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from dethpc.config.environment import _MODULE
-from dethpc.config.environment import Environment as Section
+from dethpc.config.sections.environment import _MODULE
+from dethpc.config.sections.environment import Environment as Section
 from dethpc.domain.environment import Environment
 from dethpc.scheduler.slurm.environment import of_submission
 from dethpc.scheduler.slurm.script import ScriptInput, render

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import time
@@ -22,7 +23,7 @@ from hypothesis import strategies as st
 from dethpc.deploy.slurm_dev import Cluster
 from dethpc.domain.ports import JobRecord, JobRequest, JobState
 from dethpc.errors import ConfigError, SubmitRejected
-from dethpc.exec.environment import restored
+from dethpc.exec.setup.environment import restored
 from dethpc.scheduler.slurm import options, script
 from dethpc.scheduler.slurm.commands import SlurmCommands
 from dethpc.scheduler.slurm.script import Resources, ScriptInput, render, sh
@@ -503,3 +504,20 @@ def test_a_template_that_names_what_does_not_exist_is_an_error(tmp_path: Path) -
     (tmp_path / "claim.j2").write_text("{{ typo }}")
     with pytest.raises(jinja2.UndefinedError):
         render(ScriptInput("n", tmp_path, "h"), [tmp_path])
+
+
+def test_an_upgrade_of_the_files_does_not_change_the_scripts_of_a_master_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [Path(shutil.copytree(folder, tmp_path / folder.name)) for folder in script._BUILT_IN]
+    monkeypatch.setattr(script, "_BUILT_IN", files)
+    for cache in (script.built_in, script.templates):
+        cache.cache_clear()
+    try:
+        script.built_in()
+        (tmp_path / "sbatch" / "header.j2").write_text("{{ of_another_release }}")
+        shutil.rmtree(tmp_path / "tasks")
+        assert render(ScriptInput("n", tmp_path, "h")).startswith("#!/bin/bash")
+    finally:
+        for cache in (script.built_in, script.templates):
+            cache.cache_clear()

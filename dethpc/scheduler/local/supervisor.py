@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 from dethpc.domain.ports import JobState
+from dethpc.errors import SchedulerUnavailable
 from dethpc.rundir.files import open_to_append
 from dethpc.scheduler.local import processes, queue
 from dethpc.scheduler.local.jobs import CANCEL, REQUEUE, Job, Jobs
@@ -25,6 +26,9 @@ _SIGNALS = {signal.SIGCHLD, signal.SIGUSR1, signal.SIGTERM, signal.SIGHUP, signa
 _LOOK_AGAIN = 60.0
 _SERVES = 3600.0
 """Seconds after which a supervisor takes no further job: it runs the code of the release that started it."""
+
+_RETRY = 1.0
+"""Seconds after which a table that could not be written is tried again."""
 
 _LEFTOVERS = 2.0
 """Seconds for processes that outlive the script, between TERM and KILL."""
@@ -112,8 +116,11 @@ class Supervisor:
             look = came is None or came.si_signo == signal.SIGUSR1
 
     def _wanted(self) -> bool:
-        with self._jobs.transaction() as table:
-            job = table.get(self._job.id)
+        try:
+            with self._jobs.transaction() as table:
+                job = table.get(self._job.id)
+        except SchedulerUnavailable:
+            return False  # a full disk ends no job
         return job is not None and job.wanted is not None
 
     def _stop(self, grace: float) -> None:
@@ -146,7 +153,19 @@ class Supervisor:
                 self._status = self._script.returncode = os.waitstatus_to_exitcode(status)
 
     def _finish(self, state: JobState, reason: str) -> None:
+        """Write how the job ended, as soon as there is room for that. Raises: SchedulerUnavailable when there will be none."""
         now = time.time()
+        while True:
+            try:
+                return self._record(state, reason, now)
+            except SchedulerUnavailable:
+                if not self._jobs.folder.exists():
+                    raise
+                came = signal.sigtimedwait(_SIGNALS, _RETRY)
+                if came is not None and came.si_signo in (signal.SIGTERM, signal.SIGINT):
+                    raise
+
+    def _record(self, state: JobState, reason: str, now: float) -> None:
         with self._jobs.transaction() as table:
             job = table.get(self._job.id)
             if job is None:

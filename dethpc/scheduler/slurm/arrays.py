@@ -59,7 +59,7 @@ def script(shared: str, name: str, comment: str, folder: Path) -> str:
     return "\n".join(lines) + "\n" + _BODY.format(folder=sh(folder), interpreter=interpreter)
 
 
-def together(job_ids: Iterable[str]) -> list[str]:
+def id_ranges(job_ids: Iterable[str]) -> list[str]:
     """What names these jobs to Slurm's commands in few words, each of which is a request: elements of one array are one,
     ``57_[0-3,7]``."""
     arguments: list[str] = []

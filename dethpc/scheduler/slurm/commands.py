@@ -30,7 +30,7 @@ from dethpc.domain.ports import (
 from dethpc.errors import SchedulerError, SchedulerUnavailable, SubmitUncertain
 from dethpc.scheduler.slurm import answers, rows, states
 from dethpc.scheduler.slurm import pools as slurm_pools
-from dethpc.scheduler.slurm.arrays import together
+from dethpc.scheduler.slurm.arrays import id_ranges
 from dethpc.scheduler.slurm.environment import cluster, of_submission, scrub
 from dethpc.scheduler.slurm.pools import NodeRow, SlurmPool
 from dethpc.scheduler.slurm.refusals import of_test_only, refusal, refused
@@ -233,7 +233,7 @@ class SlurmCommands:
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         for start in range(0, len(job_ids), _BATCH):
-            self._tell(["scancel", *together(job_ids[start : start + _BATCH])])
+            self._tell(["scancel", *id_ranges(job_ids[start : start + _BATCH])])
 
     def requeue(self, job_id: str) -> None:
         self._tell(["scontrol", "requeue", job_id])

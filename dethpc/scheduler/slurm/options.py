@@ -59,7 +59,7 @@ class Option:
         return f"--{self.name}" if self.value is None else f"--{self.name}={self.value}"
 
 
-_LOG = "dethpc writes the log of the trial, which det trial logs shows"
+_LOG = "dethpc writes the log, which det trial logs, det command logs and the like show"
 _RESUMES = "dethpc itself resumes runs from their checkpoints"
 _ANSWER = "dethpc reads what sbatch prints"
 _VARIABLES = "jobs have the environment of the shell that created the experiment; set environment.environment_variables"

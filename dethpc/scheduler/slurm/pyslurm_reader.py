@@ -19,9 +19,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dethpc.domain.gres import gpus_of_names, gpus_of_node
 from dethpc.domain.nodes import NodeState
 from dethpc.domain.ports import JobRecord
+from dethpc.domain.slurm.gres import gpus_of_names, gpus_of_node
 from dethpc.errors import SchedulerUnavailable
 from dethpc.scheduler.slurm import states
 from dethpc.scheduler.slurm.commands import PRINTING, SlurmCommands

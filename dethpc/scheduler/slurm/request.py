@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from dethpc.domain.gres import GPU, Gres, requested, requested_gpus, requested_tres
+from dethpc.domain.slurm.gres import GPU, Gres, requested, requested_gpus, requested_tres
 from dethpc.errors import GresError
 from dethpc.scheduler.slurm import options as known
 from dethpc.scheduler.slurm.options import Option, Unreadable

@@ -10,10 +10,10 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 
-from dethpc.domain import walltime
-from dethpc.domain.gres import gpus_of_node
 from dethpc.domain.ids import element_id, element_of
 from dethpc.domain.ports import JobRecord, JobState, QueuedJob
+from dethpc.domain.slurm import walltime
+from dethpc.domain.slurm.gres import gpus_of_node
 from dethpc.scheduler.slurm import pools as slurm_pools
 from dethpc.scheduler.slurm import states
 from dethpc.scheduler.slurm.hostlist import expand

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dethpc.containers import Wrapped
-from dethpc.domain.gres import requested
-from dethpc.domain.warning_signal import LONGEST, WarningSignal
+from dethpc.domain.slurm.gres import requested
+from dethpc.domain.slurm.warning_signal import LONGEST, WarningSignal
 from dethpc.errors import ConfigError, GresError, Problem
 from dethpc.scheduler.slurm.options import GPUS, NODES, TASKS, Option, Unreadable, Use, read
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MARGIN = 60.0
 """Seconds before a time limit at which a trial is to have saved its checkpoint."""
 
-BUILT_IN = Path(__file__).parents[2] / "templates" / "sbatch"
+_BUILT_IN = [Path(__file__).parents[2] / "templates" / name for name in ("sbatch", "tasks")]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def render(script: ScriptInput, template_dirs: Sequence[Path] = ()) -> str:
     Raises ConfigError: a value that no directive line can hold, a name that is no environment variable's, an option of
     ``sbatch_args`` that dethpc sets itself.
     """
-    template = _templates(tuple(template_dirs)).get_template("trial.sbatch.j2")
+    template = templates(tuple(template_dirs)).get_template("trial.sbatch.j2")
     options, asked_signal = _without_signal(options_of(script.sbatch_args))
     gres = _with_others(script.resources.gres, options)
     resources = replace(script.resources, gres=gres)
@@ -112,13 +112,20 @@ def render(script: ScriptInput, template_dirs: Sequence[Path] = ()) -> str:
     )
 
 
+@functools.cache
+def built_in() -> Mapping[str, str]:
+    """The texts of the built-in templates. A master reads them when it starts: an upgrade may replace the files while it runs, and
+    the new ones fit only the new code."""
+    return {path.name: path.read_text() for folder in _BUILT_IN for path in folder.glob("*.j2")}
+
+
 @functools.lru_cache(maxsize=4)
-def _templates(folders: tuple[Path, ...]) -> jinja2.Environment:
-    """Compiled templates; a file that changes is read again."""
+def templates(folders: tuple[Path, ...]) -> jinja2.Environment:
+    """Compiled templates, those in ``folders``, whose files are read again when they change, before the built-in ones."""
     import jinja2  # 3 MB that a master needs once it submits
 
     environment = jinja2.Environment(  # nosec B701  # bash: see the filter sh
-        loader=jinja2.FileSystemLoader([*folders, BUILT_IN]),
+        loader=jinja2.ChoiceLoader([jinja2.FileSystemLoader(folders), jinja2.DictLoader(built_in())]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

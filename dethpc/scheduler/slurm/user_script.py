@@ -46,12 +46,7 @@ def read(text: str, path: str, extra: Sequence[str] = ()) -> UserScript:
                 options += known.read(words(line.removeprefix(_MAGIC)))
             except Unreadable as error:
                 problems.append(
-                    Problem(
-                        "entrypoint",
-                        f"sbatch would not take {line.strip()!r}: {error}",
-                        file=path,
-                        line=number,
-                    )
+                    Problem("entrypoint", f"sbatch would not take {line.strip()!r}: {error}").at(path, number)
                 )
     try:
         options += known.read(extra)
@@ -83,7 +78,7 @@ def _unfit(text: str, path: str) -> Iterator[Problem]:
     for number, line in _head(text):
         if line.startswith(_MAGIC) and line.removeprefix(_MAGIC).split()[:1] in [[word] for word in _HETEROGENEOUS]:
             message = f"{line.strip()!r} makes a heterogeneous job, and a trial is one job of equal nodes"
-            yield Problem("entrypoint", message, file=path, line=number)
+            yield Problem("entrypoint", message).at(path, number)
 
 
 def _head(text: str) -> Iterator[tuple[int, str]]:
