@@ -181,6 +181,11 @@ class CheckpointStore(ABC):
         staged on this machine is whole. Never after a file system's own errors: it may have dropped what it could not write."""
         return False
 
+    def forget(self, uuid: str) -> None:
+        """Remove a checkpoint that is in another store by now. Of a ``fallback``: unlike after ``delete``, who brings it to its
+        store at the same moment leaves it there."""
+        self.delete(uuid)
+
     def full(self) -> str:
         """Why nothing more can be written just now, where its disk or a quota there is full; "" where there is room."""
         return ""
@@ -299,7 +304,7 @@ class CheckpointStore(ABC):
     # --- what is no checkpoint ------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def beside(self, folder: str) -> ContextManager[Path]:
+    def synced_folder(self, folder: str) -> ContextManager[Path]:
         """A directory of this machine whose files are in the store after the block, in ``folder`` beside the checkpoints.
 
         For TensorBoard and for what jobs put out: each file replaces an earlier one of its name, the others stay. The directory may
@@ -307,7 +312,16 @@ class CheckpointStore(ABC):
         """
 
     @abstractmethod
-    def remove_beside(self, folder: str) -> None:
+    def mirror(self, folder: str, target: PathLike) -> None:
+        """Show what is in ``folder`` beside the checkpoints at ``target`` on this machine, where there is nothing yet, or what an
+        earlier call made.
+
+        Where the store is a folder, ``target`` is a link to it. Other stores copy what is new; a file that has grown grows in
+        place, for programs that have it open, and one that is gone from the store stays. Raises OSError.
+        """
+
+    @abstractmethod
+    def remove_folder(self, folder: str) -> None:
         """Remove a folder beside the checkpoints with all that is in it, if it is there. Raises OSError."""
 
     @abstractmethod

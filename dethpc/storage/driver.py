@@ -227,11 +227,13 @@ def _plain(error: BaseException) -> str:
 def _stat(info: Dict[str, Any]) -> Stat:
     from datetime import datetime, timezone
 
+    from dethpc.domain.text.times import moment
+
     changed = next(
         (info[n] for n in ("LastModified", "mtime", "updated", "last_modified", "modificationTime") if info.get(n)), 0
     )
     if isinstance(changed, str):
-        changed = datetime.fromisoformat(changed.replace("Z", "+00:00"))
+        changed = moment(changed)
     if isinstance(changed, datetime):
         changed = (changed if changed.tzinfo else changed.replace(tzinfo=timezone.utc)).timestamp()
     return Stat(int(info.get("size") or 0), float(changed))

@@ -327,14 +327,18 @@ class FileStore(_Folder, CheckpointStore):
     # --- what is no checkpoint ------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def beside(self, folder: str) -> Iterator[Path]:
+    def synced_folder(self, folder: str) -> Iterator[Path]:
         """The folder itself."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with Tree(os.path.realpath(self._folder)) as tree:
             tree.make(folder)
         yield self._folder / folder
 
-    def remove_beside(self, folder: str) -> None:
+    def mirror(self, folder: str, target: PathLike) -> None:
+        with contextlib.suppress(FileExistsError):
+            os.symlink(self._folder / folder, target)
+
+    def remove_folder(self, folder: str) -> None:
         if self._folder.is_dir():
             with Tree(os.path.realpath(self._folder)) as tree:
                 tree.remove(folder)

@@ -35,7 +35,7 @@ from dethpc.storage.base import (
 from dethpc.storage.driver import NO_PATIENCE, USUAL, Driver, StoreAway
 from dethpc.storage.ownership import Claim, Identity, Owner
 from dethpc.storage.staging import Staging
-from dethpc.storage.transfer import fetch, send
+from dethpc.storage.transfer import fetch, send, update
 
 logger = logging.getLogger("dethpc.storage")
 
@@ -337,13 +337,16 @@ class ObjectStore(_Bucket, CheckpointStore):
     # --- what is no checkpoint ------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def beside(self, folder: str) -> Iterator[Path]:
+    def synced_folder(self, folder: str) -> Iterator[Path]:
         """An empty directory, whose files go up when the block ends."""
         with self._staging.temporary("beside") as local:
             yield Path(local)
             send(self._driver, Path(local), folder, manifest.files_of(manifest.listing(Path(local))))
 
-    def remove_beside(self, folder: str) -> None:
+    def mirror(self, folder: str, target: PathLike) -> None:
+        update(self._driver, folder, Path(target))
+
+    def remove_folder(self, folder: str) -> None:
         self._driver.remove([f"{folder}/{name}" for name in self._driver.list(folder)])
 
     @contextlib.contextmanager

@@ -23,6 +23,8 @@ M = TypeVar("M", bound=Callable[..., Any])
 MOST_BYTES = 64 << 30
 """What the spool of an installation holds at most."""
 
+_SIGN = ".removed"  # ends the name of the empty file that a deletion leaves
+
 _ABANDONED = 86400.0  # seconds after which a copy that is not whole has no writer any more
 
 
@@ -68,15 +70,38 @@ class Spool(FileStore):
         if held + size > MOST_BYTES or 2 * size > _free(str(self)):
             raise OSError(errno.ENOSPC, f"{self} has no room for {size} bytes more")
 
+    def publish(self, uuid: str, *args: Any, **kwargs: Any) -> Dict[str, int]:
+        with contextlib.suppress(FileNotFoundError):  # it was deleted, and is written anew
+            self._sign(uuid).unlink()
+        return super().publish(uuid, *args, **kwargs)
+
+    def forget(self, uuid: str) -> None:
+        if self.exists(uuid):
+            super()._vanish(uuid)
+
+    def _vanish(self, uuid: str) -> None:
+        """Of a deletion, which leaves a sign: a checkpoint that is merely gone has been moved by another process, and must stay in
+        its store."""
+        with contextlib.suppress(OSError):  # on a full disk, deletions make room
+            self._sign(uuid).touch()
+        super()._vanish(uuid)
+
+    def _sign(self, uuid: str) -> Path:
+        return self._path(uuid).with_name(f".{uuid}{_SIGN}")
+
     def tidy(self) -> None:
-        """Remove copies whose writers died. Raises OSError."""
+        """Remove copies whose writers died, and old signs of deletions. Raises OSError."""
+        for sign in Path(str(self)).glob(f".*{_SIGN}"):
+            if sign.stat().st_mtime < time.time() - _ABANDONED:
+                sign.unlink()
         for one in list(self.names()):
             if not one.whole and one.changed < time.time() - _ABANDONED:
                 self.discard(one.uuid)
 
     def move(self, uuid: str, store: CheckpointStore) -> None:
-        """Move a checkpoint to its ``store``, which looks into no spool; it is in one of the two at any time. Doing it twice does
-        no harm. Raises OSError and CheckpointError: CheckpointNotFound where it is in neither, or was deleted meanwhile."""
+        """Move a checkpoint to its ``store``, which looks into no spool; it is in one of the two at any time. Several processes may
+        do it, one after the other or at once: a job that the scheduler takes for dead may still run. Raises OSError and
+        CheckpointError: CheckpointNotFound where it is in neither, or was deleted meanwhile."""
         owner, gone = self.identity(uuid).owner, CheckpointNotFound(f"checkpoint {uuid} is not in {self}")
         if self._is_in(store, uuid, owner):
             store.discard(uuid)  # what is left of the staging of one that died right after publishing
@@ -88,17 +113,19 @@ class Spool(FileStore):
                     if not self.exists(uuid):
                         raise gone
                     store.publish(uuid, brought, owner=owner)
-                # A deletion takes it out of the spool first, and then out of the store. So what is gone from the spool by now has
-                # been deleted, and goes from the store, too; and what is still in the spool, the deletion finds in the store.
-                if not self.exists(uuid):
+                # A deletion leaves its sign first, then takes it out of the spool, and then out of the store. So if there is no
+                # sign by now, the deletion finds it in the store.
+                if self._sign(uuid).exists():
                     store.delete(uuid)
                     raise gone
             except (OSError, CheckpointError):
                 if self.exists(uuid):
                     raise
+                if not self._sign(uuid).exists() and self._is_in(store, uuid, owner):
+                    return  # another process has moved it
                 store.discard(uuid)
                 raise gone from None
-        self.delete(uuid)
+        self.forget(uuid)
 
     def _is_in(self, store: CheckpointStore, uuid: str, owner: Optional[Owner]) -> bool:
         """What is damaged there makes room for the copy that is whole. Raises CheckpointNotOwned where it is another's."""
@@ -202,7 +229,8 @@ class Spooled(CheckpointStore):
     share = _by_store(CheckpointStore.share)
     is_there = _by_store(CheckpointStore.is_there)
     names = _by_store(CheckpointStore.names)
-    beside = _by_store(CheckpointStore.beside)
-    remove_beside = _by_store(CheckpointStore.remove_beside)
+    synced_folder = _by_store(CheckpointStore.synced_folder)
+    mirror = _by_store(CheckpointStore.mirror)
+    remove_folder = _by_store(CheckpointStore.remove_folder)
     mark = _by_store(CheckpointStore.mark)
     find_mark = _by_store(CheckpointStore.find_mark)

@@ -6,7 +6,7 @@ import os
 import zlib
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from dethpc.errors import CheckpointDamaged
 from dethpc.rundir.tree import Tree
@@ -38,13 +38,10 @@ def send(
         return sums
     with Tree(root) as tree:
         sizes = {path: tree.status(path).st_size for path in paths}
+        upload = _Upload(driver, tree, root, folder, patience)
 
         def small(path: str) -> Checksum:
-            with tree.read(path) as file:
-                data = file.read()
-            crc = zlib.crc32(data)
-            driver.put(f"{folder}/{path}", data, crc=crc, patience=patience)
-            sums[path] = checksum = Checksum(len(data), (crc,) if data else ())
+            sums[path] = checksum = upload.small(path)
             return checksum
 
         with _Calls() as calls:
@@ -53,9 +50,7 @@ def send(
                     calls.add(path, small, path)
             for path in paths:
                 if sizes[path] > _SMALL:
-                    part = _send_large(
-                        calls, driver, tree, os.path.join(root, path), f"{folder}/{path}", path, sizes[path], patience
-                    )
+                    part = upload.large(calls, path, sizes[path])
                     if part and BLOCK % part == 0:
                         crcs[path], part_of[path] = [], part
                     else:
@@ -69,27 +64,42 @@ def send(
     return sums
 
 
-def _send_large(
-    calls: _Calls, driver: Driver, tree: Tree, file: str, name: str, path: str, size: int, patience: float
-) -> int:
-    """The bytes of its parts, of which each call returns the CRC-32; 0 where it goes in one piece."""
-    parts = driver.parts(name, size, patience=patience)
-    if parts is None:
-        calls.add(path, lambda f: driver.put_file(name, f, patience=patience), file)
-        return 0
+class _Upload(NamedTuple):
+    """Files below ``root``, opened as ``tree``, on their way to ``folder`` in the store."""
 
-    def part(n: int) -> int:
-        with tree.read(path) as opened:
-            opened.seek(n * parts.size)
-            data = opened.read(parts.size)
+    driver: Driver
+    tree: Tree
+    root: Path
+    folder: str
+    patience: float
+
+    def small(self, path: str) -> Checksum:
+        with self.tree.read(path) as file:
+            data = file.read()
         crc = zlib.crc32(data)
-        parts.put(n, data, crc)
-        return crc
+        self.driver.put(f"{self.folder}/{path}", data, crc=crc, patience=self.patience)
+        return Checksum(len(data), (crc,) if data else ())
 
-    for n in range(-(-size // parts.size)):
-        calls.add(path, part, n)
-    calls.after(parts)
-    return parts.size
+    def large(self, calls: _Calls, path: str, size: int) -> int:
+        """The bytes of its parts, of which each call returns the CRC-32; 0 where it goes in one piece."""
+        name, file = f"{self.folder}/{path}", os.path.join(self.root, path)
+        parts = self.driver.parts(name, size, patience=self.patience)
+        if parts is None:
+            calls.add(path, lambda f: self.driver.put_file(name, f, patience=self.patience), file)
+            return 0
+
+        def part(n: int) -> int:
+            with self.tree.read(path) as opened:
+                opened.seek(n * parts.size)
+                data = opened.read(parts.size)
+            crc = zlib.crc32(data)
+            parts.put(n, data, crc)
+            return crc
+
+        for n in range(-(-size // parts.size)):
+            calls.add(path, part, n)
+        calls.after(parts)
+        return parts.size
 
 
 def fetch(
@@ -105,12 +115,14 @@ def fetch(
                 with tree.write(path) as file:
                     file.truncate(expected.size)
 
+    download = _Download(driver, uuid, target, patience)
+
     def block(what: Tuple[str, int]) -> None:
         path, at = what
         expected = sums[path]
         want = expected.crcs[at // BLOCK] if verify and expected.crcs is not None else None
         for _ in range(_READS):
-            crc = _fetch_block(driver, uuid, path, target, at, expected.size, patience)
+            crc = download.block(path, at, expected.size)
             if want is None or crc == want:
                 return
         raise CheckpointDamaged(f"checkpoint {uuid}: {path} is damaged: its checksum differs from when it was stored")
@@ -123,30 +135,63 @@ def fetch(
         calls.results()
 
 
-def _fetch_block(driver: Driver, uuid: str, path: str, target: Path, at: int, size: int, patience: float) -> int:
-    crc = 0
-    file = os.open(os.path.join(target, path), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        for start in range(at, min(at + BLOCK, size), _PART):
+def update(driver: Driver, folder: str, target: Path) -> None:
+    """Copy to ``target`` what is new in ``folder`` of the store; what a file has grown by is added to it. Raises OSError."""
+    sizes = {path: stat.size for path, stat in driver.list(folder).items() if not path.endswith("/")}
+    target.mkdir(parents=True, exist_ok=True)
+    with Tree(target) as tree, _Calls() as calls:
+
+        def one(path: str) -> None:
             try:
-                data = driver.get(f"{uuid}/{path}", start, min(start + _PART, at + BLOCK, size), patience=patience)
+                held = tree.status(path).st_size
             except FileNotFoundError:
-                raise CheckpointDamaged(f"checkpoint {uuid}: {path} is missing") from None
-            except OSError:
-                _refuse_other_size(driver, uuid, path, size)
-                raise
-            os.pwrite(file, data, start)
-            crc = zlib.crc32(data, crc)
-    finally:
-        os.close(file)
-    return crc
+                held = -1
+            if held == sizes[path]:
+                return
+            held = held if 0 <= held < sizes[path] else 0
+            with tree.append(path) as file:
+                file.truncate(held)
+                for start in range(held, sizes[path], _PART):
+                    file.write(driver.get(f"{folder}/{path}", start, min(start + _PART, sizes[path])))
+
+        for path in sizes:
+            calls.add(path, one, path)
+        calls.results()
 
 
-def _refuse_other_size(driver: Driver, uuid: str, path: str, size: int) -> None:
-    """A store that gives too few bytes again and again has no more of them."""
-    stat = driver.list(uuid).get(path)
-    if stat is not None and stat.size != size:
-        raise CheckpointDamaged(f"checkpoint {uuid}: {path} has {stat.size} bytes, and had {size} when stored")
+class _Download(NamedTuple):
+    """Files of a checkpoint on their way to ``target``, where they have their size already."""
+
+    driver: Driver
+    uuid: str
+    target: Path
+    patience: float
+
+    def block(self, path: str, at: int, size: int) -> int:
+        """Its CRC-32."""
+        crc = 0
+        file = os.open(os.path.join(self.target, path), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            for start in range(at, min(at + BLOCK, size), _PART):
+                end = min(start + _PART, at + BLOCK, size)
+                try:
+                    data = self.driver.get(f"{self.uuid}/{path}", start, end, patience=self.patience)
+                except FileNotFoundError:
+                    raise CheckpointDamaged(f"checkpoint {self.uuid}: {path} is missing") from None
+                except OSError:
+                    self._refuse_other_size(path, size)
+                    raise
+                os.pwrite(file, data, start)
+                crc = zlib.crc32(data, crc)
+        finally:
+            os.close(file)
+        return crc
+
+    def _refuse_other_size(self, path: str, size: int) -> None:
+        """A store that gives too few bytes again and again has no more of them."""
+        stat = self.driver.list(self.uuid).get(path)
+        if stat is not None and stat.size != size:
+            raise CheckpointDamaged(f"checkpoint {self.uuid}: {path} has {stat.size} bytes, and had {size} when stored")
 
 
 class _Calls:

@@ -379,7 +379,7 @@ class CheckpointStoreContract:
         began = time.time()
         with stored(store, "a1") as path:
             fill(path)
-        with store.beside("c1/tensorboard") as path:
+        with store.synced_folder("c1/tensorboard") as path:
             fill(path, {"events": b"1"})
         fill(store.stage("a2"), {"part": b"22"})
         store.flush("a2", ["part"])
@@ -441,13 +441,34 @@ class CheckpointStoreContract:
         with stored(store, "a1") as path:
             fill(path)
         for files in ({"events": b"1", "sub/x": b"1"}, {"events": b"22"}):
-            with store.beside("c1/tensorboard") as path:
+            with store.synced_folder("c1/tensorboard") as path:
                 fill(path, files)
         assert store.files("a1") == LISTED
         assert self.beside(store, "c1/tensorboard") == {"events": b"22", "sub/x": b"1"}
         for folder in ("c1/other", "c1/tensorboard", "c1/tensorboard"):
-            store.remove_beside(folder)
+            store.remove_folder(folder)
         assert self.beside(store, "c1/tensorboard") == {}
+
+    def test_a_mirror_shows_what_is_beside_the_checkpoints_and_files_grow_in_place(
+        self, store: CheckpointStore, tmp_path: Path
+    ) -> None:
+        other, target = self.elsewhere(store), tmp_path / "mirror"
+        other.mirror("c1/tensorboard", target)
+        with store.synced_folder("c1/tensorboard") as path:
+            fill(path, {"trial/1/events": b"one", "trial/1/empty": b""})
+        other.mirror("c1/tensorboard", target)
+        assert content_of(target) == {"trial/1/events": b"one", "trial/1/empty": b""}
+        with open(target / "trial/1/events", "rb") as reader:
+            assert reader.read() == b"one"
+            with store.synced_folder("c1/tensorboard") as path:
+                fill(path, {"trial/1/events": b"one and two", "trial/2/events": b"3"})
+            other.mirror("c1/tensorboard", target)
+            assert reader.read() == b" and two"
+        with store.synced_folder("c1/tensorboard") as path:
+            fill(path, {"trial/2/events": b""})
+        other.mirror("c1/tensorboard", target)
+        other.mirror("c1/tensorboard", target)
+        assert content_of(target) == {"trial/1/events": b"one and two", "trial/1/empty": b"", "trial/2/events": b""}
 
     def test_a_mark_is_found_by_other_machines(self, store: CheckpointStore) -> None:
         with store.mark() as mark:

@@ -203,12 +203,22 @@ class RemoteStore(CheckpointStore):
     # --- what is no checkpoint ------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def beside(self, folder: str) -> Iterator[Path]:
+    def synced_folder(self, folder: str) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(dir=self._own_disk()) as local:
             yield Path(local)
             self._send(f"beside/{folder}", Path(local), files_of(listing(Path(local))))
 
-    def remove_beside(self, folder: str) -> None:
+    def mirror(self, folder: str, target: PathLike) -> None:
+        for name, content in self.beside_of(folder).items():
+            path = Path(target, name)
+            if not name.endswith("/") and not (path.exists() and path.stat().st_size == len(content)):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with open(path, "r+b" if path.exists() else "wb") as file:
+                    file.write(content)
+                    file.truncate()
+        Path(target).mkdir(parents=True, exist_ok=True)
+
+    def remove_folder(self, folder: str) -> None:
         with self._talk() as server:
             server.execute("DELETE FROM objects WHERE place = ?", (f"beside/{folder}",))
 

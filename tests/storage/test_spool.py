@@ -238,3 +238,44 @@ def test_what_is_deleted_at_any_step_of_its_upload_stays_nowhere(tmp_path: Path)
         assert not store.exists("a1") and not spool.exists("a1"), (i, j)
         assert not list(store.names()), (i, j)
     assert steps >= 4
+
+
+@pytest.mark.parametrize("by", ["another mover", "the job that wrote it"])
+@pytest.mark.parametrize("kind", ["shared_fs", "gcs"])
+def test_two_who_bring_one_checkpoint_at_once_lose_nothing(
+    by: str, kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """A job that the scheduler takes for dead, and the task that the master has sent after it."""
+    steps = 0
+    for step in range(12):
+        place = tmp_path / str(step)
+        fill(place / "source")
+        spool = Spool(place / "spool")
+        section = {"type": "shared_fs", "host_path": str(place / "store")}
+        if kind == "gcs":
+            section = {**request.getfixturevalue("gcs_server").section(), "prefix": f"{by[0]}{step}"}
+        store, other = (build(section, disk=str(place / disk)) for disk in ("here", "there"))
+        spool.put("a1", place / "source")
+
+        def act(spool: Spool = spool, other: Any = other, place: Path = place) -> None:
+            if by == "another mover":
+                Spool(place / "spool").move("a1", other)
+            elif not other.exists("a1"):
+                other.put("a1", place / "source")
+                Spool(place / "spool").forget("a1")
+
+        with pytest.MonkeyPatch.context() as patch:
+            others = _Steps(patch, step, step, act, lambda: None)
+            others.watch(store, "exists", "stage", "add", "publish", "discard")
+            others.watch(spool, "exists", "delete", "forget", "identity")
+            try:
+                spool.move("a1", store)
+            except CheckpointNotFound:
+                pass
+            steps = max(steps, others.count)
+            others.end()
+        with store.restore("a1") as path:
+            assert content_of(path) == FILES, step
+        if by == "another mover":
+            assert not spool.exists("a1"), step
+    assert steps >= 4
