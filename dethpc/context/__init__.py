@@ -1,7 +1,7 @@
 """Context directories of experiments: ``collect`` finds the files, ``ignore`` reads ``.detignore``.
 
-The CLI and the SDK pack with it. Reading ``.detignore`` needs pathspec, so it works where dethpc is installed and not in training
-code on a compute node.
+The CLI and the SDK pack with it, in jobs too: a search that runs as a task creates experiments. Reading ``.detignore`` needs
+pathspec, which an image without dethpc lacks.
 """
 
 from __future__ import annotations

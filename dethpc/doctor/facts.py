@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dethpc.config.site import PoolConfig, SiteConfig
-from dethpc.domain import walltime
+from dethpc.domain.slurm import walltime
 from dethpc.scheduler.slurm.pools import NodeRow, SlurmPool
 
 
@@ -92,6 +92,8 @@ class Login:
     cpu_seconds: int | None = None
     memory_limit: int | None = None
     munge: str | None = None  # what munge complains of; None: not looked at
+    job_python: str = "python3"  # the path of the one that jobs of this shell get
+    lacking: Sequence[str] = ()  # programs that it, or this machine, has not: JupyterLab, TensorBoard, sshd
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,7 @@ class Node:
     address: str = ""  # the one that was tried
     devices: str | None = None  # CUDA_VISIBLE_DEVICES or its like; None: none of them is set
     free_bytes: int | None = None  # below the folder for contexts
+    sshd: bool = True  # whether there is one
     containers: Mapping[str, str] = field(
         default_factory=dict
     )  # runtime -> why the smallest one does not start, "": it does

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dethpc.exec import sshd
 from dethpc.storage import CheckpointStore
 
 ERRORS = {81: "DETHPC_HOME is not there", 82: "this Python is not there"}
@@ -43,6 +44,7 @@ def probe(
         "master": "" if master is None else _connect(master),
         "containers": {name: _start(command) for name, command in containers.items()},
         "devices": next((os.environ[name] for name in _DEVICES if name in os.environ), None),
+        "sshd": bool(sshd.program("sshd")),
         "free_bytes": shutil.disk_usage(
             os.environ.get("DETHPC_WORKDIR_BASE") or os.environ.get("TMPDIR") or "/tmp"
         ).free,

@@ -11,10 +11,12 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
 from dethpc.doctor.facts import Login
+from dethpc.exec import sshd
 from dethpc.rundir.filesystem import filesystem, mount
 from dethpc.rundir.home import Home
 from dethpc.storage import CheckpointStore
@@ -50,6 +52,8 @@ def read_login(home: Path, store: CheckpointStore | None, munge_socket: str | No
         cpu_seconds=_limit(resource.RLIMIT_CPU),
         memory_limit=_memory_limit(),
         munge=None if munge_socket is None else _munge(munge_socket),
+        job_python=shutil.which("python3") or "python3",
+        lacking=list(_lacking()),
     )
 
 
@@ -143,6 +147,16 @@ def _munge(at: str) -> str:
     argv = ["munge", "-n", *([f"--socket={at}"] if at else [])]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     return "" if done.returncode == 0 else done.stderr.strip() or f"exit code {done.returncode}"
+
+
+def _lacking() -> Iterator[str]:
+    """Programs that jobs of this shell would not have, as far as this machine shows it."""
+    for name, module in (("JupyterLab", "jupyterlab"), ("TensorBoard", "tensorboard")):
+        code = f"import importlib.util as u, sys; sys.exit(u.find_spec({module!r}) is None)"
+        if _output("python3", "-I", "-c", code) is None:
+            yield name
+    if not sshd.program("sshd"):
+        yield "sshd"
 
 
 def _output(*argv: str, fails: bool = False) -> str | None:

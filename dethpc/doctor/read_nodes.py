@@ -20,8 +20,8 @@ from dethpc.containers import RUNTIMES, Env, Extras
 from dethpc.doctor.facts import Node
 from dethpc.doctor.probe import ERRORS, probe
 from dethpc.doctor.read_slurm import environment
-from dethpc.domain import bash
 from dethpc.domain.secrets import hide
+from dethpc.domain.text import bash
 from dethpc.errors import Refused
 from dethpc.scheduler.slurm.commands import SlurmCommands
 from dethpc.storage import CheckpointStore

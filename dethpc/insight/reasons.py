@@ -6,10 +6,13 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from dethpc.domain.facts import Run
 from dethpc.domain.ids import job_number
-from dethpc.domain.ports import QueuedJob
-from dethpc.domain.resource_request import ResourceRequest, count, noun
-from dethpc.insight.waiting import PoolView, WaitReason, infeasible, span
+from dethpc.domain.ports import SUSPENDED, QueuedJob
+from dethpc.domain.resource_request import ResourceRequest, noun
+from dethpc.domain.states import Intent, RunState
+from dethpc.domain.text.measures import plural
+from dethpc.insight.waiting import PoolView, WaitReason, infeasible, refused, span, suspended
 
 
 def in_scheduler(reason: str, request: ResourceRequest, view: PoolView, job_id: str = "") -> WaitReason:
@@ -19,7 +22,9 @@ def in_scheduler(reason: str, request: ResourceRequest, view: PoolView, job_id: 
     word, _, detail = reason.partition(",")
     detail = detail.replace("_", " ").strip()
     if (permanent := infeasible(request, view)) is not None:
-        return WaitReason(word or "Resources", f"it can never start: {permanent.why}", permanent.remedy)
+        return WaitReason(
+            word or "Resources", f"it can never start: {permanent.why}", permanent.remedy, word=_shown(word)
+        )
     plain = re.sub(r"[^a-z0-9]", "", word.lower())
     own = next((job for job in view.queue or () if job.job_id == job_id), None)
     start = own.start if own is not None and not own.running and not _a_guess(own.start, view.queue or ()) else None
@@ -29,7 +34,30 @@ def in_scheduler(reason: str, request: ResourceRequest, view: PoolView, job_id: 
             break
     else:
         why, remedy = _limit(word) or (f"Slurm says: {reason.replace('_', ' ')}", "")
-    return WaitReason(word or "Submitted", why, remedy, start)
+        return WaitReason(word, why, remedy, start)
+    return WaitReason(word or "Submitted", why, remedy, start, _shown(word))
+
+
+def _shown(word: str) -> str:
+    """``None`` is what Slurm has instead of a reason."""
+    return "" if word.lower() == "none" else word
+
+
+def of_run(run: Run) -> str:
+    """Why a run has not started, or does not get on, in sentences; for one that has ended or gets on, its reason as it is.
+
+    From its row alone: neither what its pool looks like nor what else waits there is asked for.
+    """
+    if run.state is RunState.RUNNING and run.reason == SUSPENDED:
+        return str(suspended(run.scheduler_job_id or ""))
+    if not run.reason or run.intent is not Intent.GO:
+        return run.reason
+    if run.state is RunState.SUBMITTING:
+        return str(refused(run.reason))
+    if run.state is not RunState.PENDING:
+        return run.reason
+    request = ResourceRequest(run.pool, 1, run.slots, slot_type="cpu")
+    return str(in_scheduler(run.reason, request, PoolView(), run.scheduler_job_id or ""))
 
 
 def _a_guess(start: float | None, queue: Sequence[QueuedJob]) -> bool:
@@ -59,7 +87,7 @@ Sentences = tuple[str, str]
 def _resources(case: Case) -> Sentences:
     request, pool = case.request, case.view.pool
     nodes = [node for node in case.view.nodes if node.state.usable]
-    if len([node for node in nodes if request.fits(node)]) < request.nodes:
+    if case.view.nodes and len([node for node in nodes if request.fits(node)]) < request.nodes:
         return _down(case)
     why = f"it waits for {request} to be free"
     if pool is None or case.view.queue is None:
@@ -68,14 +96,17 @@ def _resources(case: Case) -> Sentences:
     why += _by([job for job in case.view.queue if job.running], "by")
     free = max((node.slots - node.slots_used for node in nodes), default=0)
     if 0 < free < request.slots_per_node * request.nodes:
-        return why, f"a trial of {count(free, noun(request.slot_type))} would find room now (resources.slots_per_trial)"
+        return (
+            why,
+            f"a trial of {plural(free, noun(request.slot_type))} would find room now (resources.slots_per_trial)",
+        )
     return why, ""
 
 
 def _by(jobs: Sequence[QueuedJob], how: str) -> str:
     mine = sum(job.mine for job in jobs)
-    whose = [f"{count(mine, 'job')} of yours"] if mine else []
-    whose += [f"{count(len(jobs) - mine, 'job')} of other users"] if len(jobs) > mine else []
+    whose = [f"{plural(mine, 'job')} of yours"] if mine else []
+    whose += [f"{plural(len(jobs) - mine, 'job')} of other users"] if len(jobs) > mine else []
     return f" {how} {' and '.join(whose)}" if whose else ""
 
 
@@ -88,7 +119,7 @@ def _priority(case: Case) -> Sentences:
     ahead = [job for job in case.view.queue if not job.running and job.job_id != mine.job_id and _before(job, mine)]
     if not ahead:
         return f"Slurm has not considered it yet; no job is ahead of it in partition {case.partition}", ""
-    why = f"{count(len(ahead), 'job')} {'is' if len(ahead) == 1 else 'are'} ahead of it in partition {case.partition}"
+    why = f"{plural(len(ahead), 'job')} {'is' if len(ahead) == 1 else 'are'} ahead of it in partition {case.partition}"
     why += f" ({_by(ahead, '').strip()})"
     if all(job.mine for job in ahead):
         remedy = "they are your own: move this one ahead with det job update, or cancel others"
@@ -147,20 +178,20 @@ def _partition_time(case: Case) -> Sentences:
 def _partition_nodes(case: Case) -> Sentences:
     pool = case.view.pool
     most = f" ({pool.max_nodes} per job)" if pool is not None and pool.max_nodes is not None else ""
-    why = f"{count(case.request.nodes, 'node')} is more than partition {case.partition} allows{most}"
+    why = f"{plural(case.request.nodes, 'node')} is more than partition {case.partition} allows{most}"
     return why, "change resources.slots_per_trial, or choose another pool"
 
 
 def _held(case: Case) -> Sentences:
-    return "it was held by hand (scontrol hold)", f"release it: scontrol release {case.job_id}"
+    return "it was held by hand, with scontrol hold", f"release it: scontrol release {case.job_id}"
 
 
 def _says(why: str, remedy: str = "") -> Callable[[Case], Sentences]:
-    def said(case: Case) -> Sentences:
+    def sentences(case: Case) -> Sentences:
         names = {"partition": case.partition, "pool": case.request.pool, "job": case.job_id}
         return why.format(**names), remedy.format(**names)
 
-    return said
+    return sentences
 
 
 _ADMIN = "only an administrator can change that"

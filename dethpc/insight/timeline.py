@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dethpc.domain.facts import Attempt, Run
+from dethpc.domain.facts import Attempt, Run, Trial
 from dethpc.domain.goodput import cuts, saved
-from dethpc.domain.states import AttemptState
+from dethpc.domain.states import AttemptState, End
+from dethpc.domain.text.rungs import completed_in_full
 
 Kind = Literal["waiting", "starting", "training", "lost", "ending"]
 Span = tuple[Kind, float, float]
@@ -38,3 +39,10 @@ def of_attempts(run: Run, attempts: Sequence[Attempt], now: float) -> Iterator[S
         end = now if run.ended_at is None else run.ended_at
         if end > since:
             yield Spent(None, [("waiting", since, end)])
+
+
+def end_for_people(end: End | None, run: Run, trial: Trial) -> End | None:
+    """How a run, or an attempt of it, ended. The last one of a trial that its search stopped at the full length completed it."""
+    if end is End.STOPPED and run.number == trial.runs and completed_in_full(trial.state, trial.reason):
+        return End.COMPLETED
+    return end

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dethpc.domain.usage import NodeUse
+from dethpc.domain.attempts.usage import NodeUse
 
 _LONG_ENOUGH = 600.0  # seconds; of a shorter run nobody can tell what the training needs
 _LITTLE = 0.25  # of what was given

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dethpc.domain.ports import NodeInfo, PoolInfo, QueuedJob
-from dethpc.domain.resource_request import ResourceRequest, count, noun
-from dethpc.engine.jobs import ExperimentState
-from dethpc.engine.live_runs import deferred
-from dethpc.engine.queue import held, window
+from dethpc.domain.resource_request import ResourceRequest, noun
+from dethpc.domain.text.measures import plural
+from dethpc.engine.queueing.dispatch_order import ahead_of, stands_aside
+from dethpc.engine.queueing.jobs import ExperimentState
+from dethpc.engine.queueing.live_runs import deferred
+from dethpc.engine.queueing.queue import held, window
 from dethpc.engine.state import ClusterState
-from dethpc.engine.turns import ahead_of, stands_aside
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +31,19 @@ class PoolView:
 class WaitReason:
     """``cause``: one word, Slurm's or ours. ``why`` and ``remedy``: a sentence each; ``remedy`` is empty when nothing helps.
 
-    ``start``: when the scheduler expects to start it, if it says so.
+    ``start``: when the scheduler expects to start it, if it says so. ``word``: the scheduler's own, by which its documentation and
+    its administrators know the reason.
     """
 
     cause: str
     why: str
     remedy: str = ""
     start: float | None = None
+    word: str = ""
 
     def __str__(self) -> str:
-        return ". ".join(filter(None, [sentence(self.why), sentence(self.remedy)]))
+        named = f"{self.why} ({self.word})" if self.word and self.word not in self.why else self.why
+        return ". ".join(filter(None, [sentence(named), sentence(self.remedy)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ def infeasible(request: ResourceRequest, view: PoolView) -> Infeasible | None:
     if not largest:
         return None  # what its nodes have is not known
     if request.slots_per_node > largest:
-        size = count(request.slots_per_node, noun(request.slot_type))
+        size = plural(request.slots_per_node, noun(request.slot_type))
         total = request.slots_per_node * request.nodes
         remedy = f"set slurm.slots_per_node: {largest}"
         if total % largest:
@@ -81,12 +85,12 @@ def infeasible(request: ResourceRequest, view: PoolView) -> Infeasible | None:
     per_node = max(1, request.slots_per_node)
     if len(fitting) < request.nodes:
         most = len(fitting) * per_node
-        why = f"{request}, but pool {name} has {count(len(fitting), 'node')} of that size"
-        return Infeasible(slots, why, f"ask for at most {count(most, 'slot')}")
+        why = f"{request}, but pool {name} has {plural(len(fitting), 'node')} of that size"
+        return Infeasible(slots, why, f"ask for at most {plural(most, 'slot')}")
     if pool.max_nodes is not None and request.nodes > pool.max_nodes:
         why = f"{request.nodes} nodes, but partition {pool.partition} allows {pool.max_nodes} per job"
         return Infeasible(
-            slots, why, f"ask for at most {count(pool.max_nodes * per_node, 'slot')}, or choose another pool"
+            slots, why, f"ask for at most {plural(pool.max_nodes * per_node, 'slot')}, or choose another pool"
         )
     if pool.max_time is not None and request.time_limit is not None and request.time_limit > pool.max_time:
         why = f"a time limit of {span(request.time_limit)}, but partition {pool.partition} allows {span(pool.max_time)}"
@@ -156,7 +160,7 @@ def in_queue(state: ClusterState, experiment: ExperimentState, at: float) -> Wai
     row = experiment.row
     slots = max(1, row.slots_per_trial)
     if row.max_slots is not None and row.max_slots < slots:
-        why = f"it can never start: a trial needs {count(slots, 'slot')}, max_slots is {row.max_slots}"
+        why = f"it can never start: a trial needs {plural(slots, 'slot')}, max_slots is {row.max_slots}"
         return WaitReason("max_slots", why, f"det experiment set max-slots {row.id} {slots}")
     if row.max_slots is not None and experiment.live_slots + slots > row.max_slots:
         why = (
@@ -170,8 +174,8 @@ def in_queue(state: ClusterState, experiment: ExperimentState, at: float) -> Wai
     if pending < window(state, row.pool):
         return WaitReason("next", "it is next to be submitted")
     ahead = ahead_of(state, experiment, at)
-    why = f"{count(pending, 'run')} of yours wait in the scheduler's queue for pool {row.pool}, which is the pool's window"
+    why = f"{plural(pending, 'run')} of yours wait in the scheduler's queue for pool {row.pool}, which is the pool's window"
     if not ahead:
         return WaitReason("window", f"{why}; it is next")
-    why += f", and {count(ahead, 'trial')} of other experiments come first"
+    why += f", and {plural(ahead, 'trial')} of other experiments come first"
     return WaitReason("window", why, "raise its priority: det experiment set priority, or det job update")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dethpc.config import searcher as config
-from dethpc.config.hyperparameters import Space
+from dethpc.config.sections import searcher as config
+from dethpc.config.sections.hyperparameters import Space
 from dethpc.searcher.sync_halving import PromotionSearch, plan_by_budget
 
 

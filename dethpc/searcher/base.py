@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Union
 
-from dethpc.config.hyperparameters import Space
-from dethpc.config.searcher import Method
+from dethpc.config.sections.hyperparameters import Space
+from dethpc.config.sections.searcher import Method
 
 MAX_INVALID_PER_TRIAL = 10
 """How many times an invalid draw is replaced, per trial asked for: a space without a valid point must not be sampled for ever."""

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from dethpc.config import searcher as config
-from dethpc.config.hyperparameters import Space
-from dethpc.config.section import LARGEST
+from dethpc.config.sections import searcher as config
+from dethpc.config.sections.hyperparameters import Space
+from dethpc.config.sections.section import LARGEST
 from dethpc.searcher.base import Action, Continue, Create, Exit, Note, Searcher, Stop, Wait
 
 OPERATIONS = ("createTrial", "trialOperation", "closeTrial", "setSearcherProgress", "shutDown")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from dethpc.config.hyperparameters import Space
-from dethpc.config.searcher import Sampler
+from dethpc.config.sections.hyperparameters import Space
+from dethpc.config.sections.searcher import Sampler
 from dethpc.searcher.sampling import sample
 
 

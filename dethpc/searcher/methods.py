@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dethpc.config.hyperparameters import Space
-from dethpc.config.searcher import Method
+from dethpc.config.sections.hyperparameters import Space
+from dethpc.config.sections.searcher import Method
 from dethpc.searcher.adaptive import Adaptive
 from dethpc.searcher.adaptive_simple import AdaptiveSimple
 from dethpc.searcher.asha import AdaptiveASHA, AsyncHalving

@@ -13,8 +13,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dethpc.config.hyperparameters import Categorical, Const, Double, Int, Log, Space
-from dethpc.config.searcher import Sampler
+from dethpc.config.sections.hyperparameters import Categorical, Const, Double, Int, Log, Space
+from dethpc.config.sections.searcher import Sampler
 from dethpc.errors import Refused
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from dethpc.config import searcher as config
-from dethpc.config.hyperparameters import Double, Int, Log, Space
+from dethpc.config.sections import searcher as config
+from dethpc.config.sections.hyperparameters import Double, Int, Log, Space
 from dethpc.searcher.base import (
     MAX_INVALID_PER_TRIAL,
     Action,

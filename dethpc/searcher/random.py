@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dethpc.config import searcher as config
-from dethpc.config.hyperparameters import Space
+from dethpc.config.sections import searcher as config
+from dethpc.config.sections.hyperparameters import Space
 from dethpc.searcher.base import MAX_INVALID_PER_TRIAL, Action, Create, Exit, Searcher
 from dethpc.searcher.draws import draws
 

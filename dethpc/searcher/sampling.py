@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from dethpc.config.hyperparameters import Categorical, Const, Double, Int, Log, Space
+from dethpc.config.sections.hyperparameters import Categorical, Const, Double, Int, Log, Space
 
 
 def sample(space: Space, seed: int, index: int) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dethpc.config import searcher as config
-from dethpc.config.hyperparameters import Space
-from dethpc.domain.rungs import place
+from dethpc.config.sections import searcher as config
+from dethpc.config.sections.hyperparameters import Space
+from dethpc.domain.text.rungs import place
 from dethpc.searcher.base import (
     MAX_INVALID_PER_TRIAL,
     Action,

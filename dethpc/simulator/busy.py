@@ -9,7 +9,7 @@ from typing import Any
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Attempt, Experiment, Row
 from dethpc.domain.states import State
-from dethpc.engine.pools import Rules
+from dethpc.engine.queueing.pools import Rules
 from dethpc.simulator.faults import Faults
 from dethpc.simulator.simulation import Master, Simulation
 from dethpc.simulator.site import Pace, Site

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from dethpc.engine.nice import LEAST
+from dethpc.engine.queueing.nice import LEAST
 from dethpc.errors import Refused
 
 PATIENCE = 3600.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from dethpc.config.searcher import Method
+from dethpc.config.sections.searcher import Method
 from dethpc.simulator.result import Best
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from dethpc.domain.end_report import EndReport
+from dethpc.domain.attempts.end_report import EndReport
 from dethpc.domain.facts import Run, Trial
 from dethpc.domain.ports import JobRecord, JobState
 from dethpc.domain.reports import Report, ReportKind

@@ -18,11 +18,13 @@ class MemoryStore:
     def __init__(self) -> None:
         self._tables: dict[type, dict[tuple[Any, ...], Any]] = {}
 
-    def commit(self, rows: Sequence[Row | WebhookDelivery]) -> None:
+    def commit(self, rows: Sequence[Row | Record]) -> None:
         for row in rows:
             table = self._tables.setdefault(type(row), {})
             if isinstance(row, WebhookDelivery):
                 table.setdefault(records.key(row), copy.deepcopy(row))
+            elif type(row) in records.KEYS:
+                table[records.key(row)] = copy.deepcopy(row)
             elif type(row) in facts.ADDED_ONLY:
                 table.setdefault(facts.key(row), copy.deepcopy(row))
             else:

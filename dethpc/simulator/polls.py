@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dethpc.engine import events
-from dethpc.engine.nice import PendingJob
-from dethpc.engine.pools import Free
+from dethpc.engine.queueing.nice import PendingJob
+from dethpc.engine.queueing.pools import Free
 from dethpc.simulator.clock import Clock
 from dethpc.simulator.cluster import PATIENCE
 from dethpc.simulator.shell import Died, Shell

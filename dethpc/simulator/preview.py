@@ -11,8 +11,8 @@ from random import Random
 
 from typing_extensions import assert_never
 
-from dethpc.config.hyperparameters import Space
-from dethpc.config.searcher import Method
+from dethpc.config.sections.hyperparameters import Space
+from dethpc.config.sections.searcher import Method
 from dethpc.searcher.base import Action, Continue, Create, Exit, Note, Searcher, Stop, Wait
 from dethpc.searcher.methods import build
 

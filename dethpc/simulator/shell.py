@@ -16,7 +16,7 @@ from dethpc.domain.ports import Store
 from dethpc.domain.states import AttemptState, Intent, RunState
 from dethpc.engine import ClusterState, events, step
 from dethpc.engine.fold import fold
-from dethpc.engine.pools import Rules
+from dethpc.engine.queueing.pools import Rules
 from dethpc.engine.runs import next_deadline, preemption_timeout
 from dethpc.engine.state import BuildSearcher
 from dethpc.simulator.jobs import Job

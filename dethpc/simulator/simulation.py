@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.config.searcher import Custom
+from dethpc.config.sections.searcher import Custom
 from dethpc.domain.facts import Run, Trial
 from dethpc.domain.ports import JobState, Store
 from dethpc.engine import events
-from dethpc.engine.pools import Rules
+from dethpc.engine.queueing.pools import Rules
 from dethpc.engine.state import BuildSearcher
 from dethpc.errors import NotSupportedYet, Refused
 from dethpc.searcher.methods import build

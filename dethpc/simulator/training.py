@@ -7,11 +7,11 @@ import random
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from dethpc.domain.end_report import EndReport
+from dethpc.domain.attempts.end_report import EndReport
+from dethpc.domain.attempts.stopping import StopReason
 from dethpc.domain.facts import Run, Trial
 from dethpc.domain.ports import JobState
 from dethpc.domain.reports import ReportKind
-from dethpc.domain.stopping import StopReason
 from dethpc.simulator.clock import Clock
 from dethpc.simulator.faults import Faults
 from dethpc.simulator.figures import Figures

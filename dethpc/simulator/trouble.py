@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable
 from functools import partial
 
+from dethpc.domain.attempts.stopping import StopReason
 from dethpc.domain.ports import JobState
-from dethpc.domain.stopping import StopReason
 from dethpc.simulator.clock import Clock
 from dethpc.simulator.faults import Faults
 from dethpc.simulator.jobs import FAILED, Job

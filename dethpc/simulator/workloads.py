@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
-from dethpc.config.hyperparameters import Categorical, Const, Log, Space, parse_space
+from dethpc.config.sections.hyperparameters import Categorical, Const, Log, Space, parse_space
 from dethpc.errors import ConfigError, Problem
 
 
@@ -127,10 +127,7 @@ class Replay:
         if missing:
             header = ", ".join(columns) or "nothing"
             raise ConfigError(
-                [
-                    Problem(name, f"there is no column named {name} (found: {header})", file=file, line=1)
-                    for name in missing
-                ]
+                [Problem(name, f"there is no column named {name} (found: {header})").at(file, 1) for name in missing]
             )
         points: dict[str, dict[float, float]] = {}
         for row in reader:
@@ -140,9 +137,9 @@ class Replay:
                 points.setdefault(row["trial"], {})[float(row["step"])] = float(row[metric])
             except (TypeError, ValueError):
                 message = f"step {row['step']!r} and {metric} {row[metric]!r} must be numbers"
-                raise ConfigError([Problem(metric, message, file=file, line=reader.line_num)]) from None
+                raise ConfigError([Problem(metric, message).at(file, reader.line_num)]) from None
         if not points:
-            raise ConfigError([Problem(metric, "no row has a value", file=file)])
+            raise ConfigError([Problem(metric, "no row has a value").at(file)])
         order = sorted(points, key=lambda trial: (not trial.isdigit(), int(trial) if trial.isdigit() else 0, trial))
         return cls((sorted(points[t]), [points[t][s] for s in sorted(points[t])]) for t in order)
 

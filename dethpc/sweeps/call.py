@@ -11,7 +11,7 @@ import sys
 
 import dethpc
 from dethpc import core
-from dethpc.domain.not_finite import numbers_in
+from dethpc.domain.text.not_finite import numbers_in
 from dethpc.errors import InvalidHP
 
 

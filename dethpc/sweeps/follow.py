@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, Optional
 
 from dethpc import errors
-from dethpc.client import Session, experiments, logs
-from dethpc.client.patience import patiently
+from dethpc.client import Session
+from dethpc.client.nouns import experiments, logs
+from dethpc.client.session import Json, patiently
 from dethpc.domain.nested import leaves
-from dethpc.domain.not_finite import numbers_in
+from dethpc.domain.text.not_finite import numbers_in
 from dethpc.domain.trial_config import SearcherConfig
 from dethpc.sweeps import own_master
-
-Json = dict[str, Any]
 
 _ENDED = ("COMPLETED", "CANCELED", "ERROR", "DELETE_FAILED", "DELETED")
 _POLL = 1.0  # seconds between two looks

@@ -20,9 +20,8 @@ import numbers
 from collections.abc import Mapping
 from typing import Any
 
-from dethpc.domain.not_finite import SPELLINGS, spelled
-
-Json = dict[str, Any]
+from dethpc.client.session import Json
+from dethpc.domain.text.not_finite import SPELLINGS, spelled
 
 
 def dialect(space: Mapping[str, Any], where: str = "space") -> Json:

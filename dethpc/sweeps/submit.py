@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, Optional, Union
 
 from dethpc import errors
-from dethpc.client import Session, address, experiments
+from dethpc.client import Session, address
+from dethpc.client.nouns import experiments
+from dethpc.client.session import Json
 from dethpc.context.collect import collect
 from dethpc.sweeps import own_master
 from dethpc.sweeps.follow import Sweep
 from dethpc.sweeps.mistakes import told_as_called
 from dethpc.sweeps.space import dialect
-
-Json = dict[str, Any]
 
 _CALL = "call.py"
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from dethpc.context import LIMIT
 from dethpc.context.collect import Context, collect
 from dethpc.errors import ContextError
-from dethpc.exec.unpack import unpack
+from dethpc.exec.setup.unpack import unpack
 from dethpc.master.durable.contexts import pack
 from tests.example_counts import examples
 

@@ -284,6 +284,15 @@ WEIGHTS = config(PriorityWeightAge="500", PriorityWeightTRES="CPU=10,GRES/gpu=20
             "error",
             "podman starts no container on n0: cannot clone .this node has no user namespaces",
         ),
+        (
+            facts(login=replace(HEALTHY_LOGIN, job_python="/py3", lacking=["JupyterLab"])),
+            "services",
+            "note",
+            "JupyterLab is not installed for /py3",
+        ),
+        (facts(login=replace(HEALTHY_LOGIN, lacking=["sshd"]), nodes=None), "services", "note", "no sshd on login1"),
+        (facts(login=replace(HEALTHY_LOGIN, lacking=["sshd"])), "services", "ok", "n0 has sshd"),
+        (facts(nodes=[replace(NODE, sshd=False)]), "services", "note", r"no sshd on n0 \(pool a100\)"),
         (facts(login=replace(HEALTHY_LOGIN, storage="/data/x")), "storage", "ok", "/data/x .* from 1 node, too"),
         (
             facts(login=replace(HEALTHY_LOGIN, storage="/data/x", storage_problem="/data: Permission denied")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dethpc.domain.usage import GpuUse, NodeUse
+from dethpc.domain.attempts.usage import GpuUse, NodeUse
 from dethpc.insight.usage import of_nodes
 
 GIB = 1 << 30

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dethpc.domain.facts import Run
 from dethpc.domain.nodes import NodeState
-from dethpc.domain.ports import NodeInfo, PoolInfo, QueuedJob
+from dethpc.domain.ports import SUSPENDED, NodeInfo, PoolInfo, QueuedJob
 from dethpc.domain.resource_request import ResourceRequest
+from dethpc.domain.states import RunState
 from dethpc.engine import events
-from dethpc.engine.pools import Rules
-from dethpc.insight.reasons import in_scheduler
+from dethpc.engine.queueing.pools import Rules
+from dethpc.insight.reasons import in_scheduler, of_run
 from dethpc.insight.waiting import PoolView, WaitReason, in_queue, infeasible
 from tests.engine.world import World, config
 
@@ -129,7 +131,7 @@ def test_priority_counts_who_is_ahead_and_whose_they_are() -> None:
 
 def test_a_hold_says_how_it_is_undone() -> None:
     assert str(in_scheduler("JobHeldUser", ASKED, VIEW, "17")) == (
-        "It was held by hand (scontrol hold). Release it: scontrol release 17"
+        "It was held by hand, with scontrol hold (JobHeldUser). Release it: scontrol release 17"
     )
 
 
@@ -224,3 +226,35 @@ def test_a_trial_without_a_run_waits_for_what_keeps_the_others_of_its_experiment
 @pytest.mark.parametrize(("word", "whole"), [("QOSMaxCpuPerNode", "one node"), ("QOSMaxCpuPerJobLimit", "one job")])
 def test_limit_says_to_what_it_applies(word: str, whole: str) -> None:
     assert f"allows to {whole}" in in_scheduler(word, ASKED, VIEW).why
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_a_sentence_names_slurms_own_word_once(reason: str) -> None:
+    word = reason.partition(",")[0]
+    assert str(in_scheduler(reason, ASKED, VIEW, "8")).count(f"({word})") == (word != "None")
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "sentence"),
+    [
+        (RunState.PENDING, "Resources", "It waits for 2 slots on one node to be free (Resources)"),
+        (
+            RunState.PENDING,
+            "QOSMaxJobsPerUserLimit",
+            "Your jobs have reached the limit that its QOS sets to running jobs (QOSMaxJobsPerUserLimit). "
+            "It starts when some of them end; another QOS or account may have room",
+        ),
+        (RunState.PENDING, "", ""),
+        (RunState.SUBMITTING, "waits for image u", "It waits for image u"),
+        (RunState.RUNNING, "exit code 1", "exit code 1"),
+        (RunState.ENDED, "exit code 1", "exit code 1"),
+    ],
+)
+def test_a_run_says_why_it_waits_in_sentences(state: RunState, reason: str, sentence: str) -> None:
+    run = Run("c1.1", None, "c1", 1, state, 1000.0, 2, "main", scheduler_job_id="17", reason=reason)
+    assert of_run(run) == sentence
+
+
+def test_a_run_whose_job_is_suspended_says_what_resumes_it() -> None:
+    run = Run("c1.1", None, "c1", 1, RunState.RUNNING, 1000.0, 2, "main", scheduler_job_id="17", reason=SUSPENDED)
+    assert "has suspended its job 17" in of_run(run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.config.searcher import Searcher as Section
+from dethpc.config.sections.searcher import Searcher as Section
 from dethpc.searcher.base import Searcher
 from dethpc.searcher.methods import build
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dethpc.config.searcher import bracket_rungs
+from dethpc.config.sections.searcher import bracket_rungs
 from dethpc.searcher.base import Create, Exit, Note, Searcher, Stop
 from dethpc.searcher.halving import Bracket, Rung, share_concurrency, share_trials
 from dethpc.searcher.sync_halving import plan_by_budget, plan_by_trials

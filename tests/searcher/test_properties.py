@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dethpc.config.hyperparameters import parse_space
+from dethpc.config.sections.hyperparameters import parse_space
 from dethpc.searcher.base import Action, Continue, Create, Exit, Note, Searcher, Stop, Wait
 from dethpc.searcher.sampling import sample
 from tests.example_counts import examples

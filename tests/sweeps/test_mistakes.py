@@ -28,5 +28,5 @@ SPACE = {"lr": (5, 1), "net": {"width": {"type": "int", "minval": "a", "maxval":
     ],
 )
 def test_a_mistake_has_the_name_that_it_has_in_the_call(field: str, config: dict[str, Any], name: str) -> None:
-    problem = as_called(Problem(field, "must be less than 5", "try 3", file="config", line=1), SPACE, config)
+    problem = as_called(Problem(field, "must be less than 5", "try 3").at("config", 1), SPACE, config)
     assert str(problem) == f"dethpc.sweep: {name}: must be less than 5 (try 3)"

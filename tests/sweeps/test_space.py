@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dethpc.config.hyperparameters import parse_space
+from dethpc.config.sections.hyperparameters import parse_space
 from dethpc.sweeps.space import dialect
 
 

@@ -33,6 +33,7 @@ def python(user: User, text: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.everything
 def test_a_closure_of_main_is_searched_and_its_results_are_a_table(user: User) -> None:
     found = python(
         user,
@@ -158,6 +159,7 @@ def test_ctrl_c_ends_the_waiting_and_an_exception_in_the_block_ends_the_sweep(us
     assert state[2] == "experiment 1 is killed\n"
 
 
+@pytest.mark.everything
 def test_the_waiting_goes_on_when_the_master_comes_back_at_another_port(user: User) -> None:
     text = """
         import json, os, time, dethpc

@@ -43,6 +43,7 @@ OF_MACHINES: tuple[Check, ...] = (
     nodes.prologue,
     nodes.python,
     nodes.containers,
+    login.services,
     login.packages,
     login.login_node,
     files.disk,

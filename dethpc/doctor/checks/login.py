@@ -66,6 +66,31 @@ def packages(facts: Facts) -> Iterator[Finding]:
         yield ok("nothing else owns the name 'determined'")
 
 
+def services(facts: Facts) -> Iterator[Finding]:
+    """Whether jobs have JupyterLab, TensorBoard and sshd, for notebooks, TensorBoards and shells."""
+    login, looked = facts.login, [node for node in facts.nodes or () if not node.problem]
+    for name, command in (("JupyterLab", "det notebook start"), ("TensorBoard", "det tensorboard start")):
+        if name in login.lacking:
+            yield note(
+                f"{name} is not installed for {login.job_python}, which jobs of this shell get",
+                f"{command} fails, unless it names an image that has it",
+                f"{login.job_python} -m pip install {name.lower()}",
+            )
+        else:
+            yield ok(f"{login.job_python} has {name}")
+    without = [f"{node.name} (pool {node.pool})" for node in looked if not node.sshd]
+    if not looked and "sshd" in login.lacking:
+        without = [login.host]
+    if without:
+        yield note(
+            f"no sshd on {', '.join(without)}",
+            "det shell open works by srun; editors and the published client, which speak SSH, reach no shell there",
+            "OpenSSH's server on the nodes (Debian: openssh-server), which need not run; or an image that has it",
+        )
+    else:
+        yield ok(f"{', '.join(node.name for node in looked) or login.host} has sshd")
+
+
 def login_node(facts: Facts) -> Iterator[Finding]:
     """Whether this machine ends long-running processes such as a master."""
     login = facts.login

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dethpc.config.site import PoolConfig
 from dethpc.doctor.facts import Facts, Slurm
 from dethpc.doctor.finding import Finding, error, note, ok, warning
-from dethpc.domain.memory import megabytes
-from dethpc.domain.resource_request import count
+from dethpc.domain.slurm.memory import megabytes
+from dethpc.domain.text.measures import plural
 from dethpc.scheduler.slurm.pools import NodeRow
 
 SHORT_TIME_LIMIT = 600
@@ -128,14 +128,14 @@ def shape(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
         if not any(_fits(row, pool, gpus, cores, memory) for row in members):
             best = max(members, key=lambda row: (sum(row.gpus.values()), row.cpus))
             yield error(
-                f"pool {name}: no node has {', '.join(needs)} for {count(per_node, 'slot')}; "
+                f"pool {name}: no node has {', '.join(needs)} for {plural(per_node, 'slot')}; "
                 f"{best.node} has {sum(best.gpus.values())} GPUs, {best.cpus} cores, {best.memory_mb} MB",
                 "a trial that takes whole nodes could never start",
                 "slots_per_node, cpus_per_slot or mem_per_slot of the pool",
             )
         else:
             yield ok(
-                f"pool {name}: {count(per_node, 'slot')} ({', '.join(needs)}) fit{'s' if per_node == 1 else ''} on a node"
+                f"pool {name}: {plural(per_node, 'slot')} ({', '.join(needs)}) fit{'s' if per_node == 1 else ''} on a node"
             )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from dethpc.doctor.facts import Facts, Slurm
 from dethpc.doctor.finding import Finding, note, ok, warning
-from dethpc.domain import walltime
-from dethpc.engine.queue import LEAST_WINDOW
+from dethpc.domain.slurm import walltime
+from dethpc.engine.queueing.queue import LEAST_WINDOW
 
 NICE_LACKING = (
     f"keeps a few jobs waiting in Slurm instead of {LEAST_WINDOW}, and takes back those that stand before one that should come "

@@ -16,7 +16,7 @@ from unittest import mock
 from dethpc.engine import events, reports, runs
 from dethpc.master import daemon, parts, rebuild
 from dethpc.master.durable import change_log, ids, lease, ledger, row_file
-from dethpc.master.submitting import directory_check, submit
+from dethpc.master.submitting import submit
 from dethpc.master.watching import foreign_runs, job_identity, journals, poll, read, reconcile, trouble
 from dethpc.rundir.journal import RemainsReader
 from dethpc.rundir.journal import read as read_journal
@@ -131,7 +131,7 @@ MUTATIONS = (
         lambda: [
             (ids, "check", _nothing),
             (parts.ids, "check", _nothing),
-            (directory_check, "check", _nothing),
+            (submit, "check_directory", _nothing),
             (row_file.RowFile, "_unknown", lambda self, rows: []),
         ],
         ("database deleted", "database restored"),

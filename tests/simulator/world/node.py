@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dethpc import storage
-from dethpc.domain.end_report import EndReport
+from dethpc.domain.attempts.end_report import EndReport
+from dethpc.domain.attempts.stopping import StopRequest
 from dethpc.domain.reports import ReportKind
-from dethpc.domain.stopping import StopRequest
 from dethpc.errors import CheckpointDamaged, DethpcError
 from dethpc.exec import garbage
 from dethpc.exec import node as production
