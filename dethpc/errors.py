@@ -71,7 +71,7 @@ class Problem:
 
     Attributes: ``path`` (the way to the value), ``message`` (what is wrong there, a phrase for a person to go after the field's
     name), ``found`` and ``allowed`` (what stands there and what may, as phrases; "" where it is not about one value), ``hint`` (for
-    example a likely spelling), ``file`` and ``line`` (1-based; None until ``Source.placed`` has looked them up, or when unknown).
+    example a likely spelling), ``file`` and ``line`` (1-based; None until ``at`` has set them, or when unknown).
     """
 
     __slots__ = ("allowed", "file", "found", "hint", "line", "message", "path")
@@ -84,28 +84,23 @@ class Problem:
         *,
         found: str = "",
         allowed: str = "",
-        file: Optional[str] = None,
-        line: Optional[int] = None,
     ) -> None:
         """``path`` may be dotted text."""
         self.path: Path = (path,) if isinstance(path, str) else path
         self.message, self.found, self.allowed, self.hint = message, found, allowed, hint
+        self.file: Optional[str] = None
+        self.line: Optional[int] = None
+
+    def at(self, file: Optional[str], line: Optional[int] = None) -> Problem:
+        """This problem, with its place."""
         self.file, self.line = file, line
+        return self
 
     @classmethod
-    def of_value(
-        cls,
-        path: Union[str, Path],
-        actual: str,
-        allowed: str,
-        hint: Optional[str] = None,
-        *,
-        file: Optional[str] = None,
-        line: Optional[int] = None,
-    ) -> Problem:
+    def of_value(cls, path: Union[str, Path], actual: str, allowed: str, hint: Optional[str] = None) -> Problem:
         """``actual`` stands where only ``allowed`` may: "a list", "one of a, b"."""
         message = f"{actual} is not {allowed}" if allowed.startswith("one of ") else f"must be {allowed}, not {actual}"
-        return cls(path, message, hint, found=actual, allowed=allowed, file=file, line=line)
+        return cls(path, message, hint, found=actual, allowed=allowed)
 
     @classmethod
     def unknown(cls, path: Path, fields: str, hint: Optional[str] = None) -> Problem:

@@ -13,8 +13,15 @@ import time
 import warnings
 from typing import Any, Callable, Iterator, Optional, Sequence, Tuple, TypeVar, Union
 
+from dethpc.domain.text.times import moment
+
 T = TypeVar("T")
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+# Groups of metrics, by the names that published training code reads here.
+_LEGACY_TRAINING = "training"
+_LEGACY_VALIDATION = "validation"
+_INFERENCE = "inference"
 
 
 def chunks(lst: Union[str, Sequence[Any]], chunk_size: int) -> Iterator[Any]:
@@ -85,8 +92,7 @@ def get_config_path() -> pathlib.Path:
 
 def parse_protobuf_timestamp(ts: str) -> datetime.datetime:
     """A time as the master writes it, without its fraction of a second."""
-    whole = re.sub(r"\.\d*", "", ts)
-    return datetime.datetime.fromisoformat(f"{whole[:-1]}+00:00" if whole.endswith("Z") else whole)
+    return moment(re.sub(r"\.\d*", "", ts))
 
 
 def is_protobuf_timestamp(ts: str) -> bool:

@@ -164,20 +164,20 @@ class Chief:
         while len(messages) < len(self._channels):
             for fd, _ in poll.poll():
                 rank = by_fd[fd]
-                messages[rank] = self._guard(self._channels[rank].receive, op)
+                messages[rank] = self._call(self._channels[rank].receive, op)
                 poll.unregister(fd)
         return [messages[rank] for rank in sorted(messages)]
 
     def send(self, op: int, stuff: Any) -> None:
         packed = pack(stuff)
         for channel in self._channels.values():
-            self._guard(channel.send_packed, op, packed)
+            self._call(channel.send_packed, op, packed)
 
     def close(self) -> None:
         for channel in self._channels.values():
             channel.close()
 
-    def _guard(self, call: Callable[..., Any], *args: Any) -> Any:
+    def _call(self, call: Callable[..., Any], *args: Any) -> Any:
         """Tell the others why, before this worker fails and leaves them waiting."""
         try:
             return call(*args)
@@ -213,17 +213,17 @@ def accept(sock: socket.socket, secret: Secret, names: Sequence[str], timeout: f
 
     Raises RendezvousError that names who is missing.
     """
-    address, door = sock.getsockname(), _Door(sock, secret, names)
+    address, acceptor = sock.getsockname(), _Acceptor(sock, secret, names)
     try:
-        return Chief(door.wait(timeout))
+        return Chief(acceptor.wait(timeout))
     finally:
-        door.close()
+        acceptor.close()
         if isinstance(address, str):
             with contextlib.suppress(OSError):
                 os.unlink(address)
 
 
-class _Door:
+class _Acceptor:
     """Takes everybody's proof at the same time: a stranger who says nothing keeps nobody waiting."""
 
     def __init__(self, listener: socket.socket, secret: Secret, names: Sequence[str]) -> None:
@@ -232,7 +232,7 @@ class _Door:
         self._unproved: Deque[socket.socket] = deque()
         self._changed = threading.Condition()
         self._closed = False
-        self._thread = threading.Thread(target=self._accept, name="dethpc-door", daemon=True)
+        self._thread = threading.Thread(target=self._accept, name="dethpc-acceptor", daemon=True)
 
     def wait(self, timeout: float) -> Dict[int, Channel]:
         ranks = range(1, len(self._names))
@@ -267,7 +267,7 @@ class _Door:
                 self._unproved.append(peer)
                 if len(self._unproved) > _STRANGERS:
                     _shut(self._unproved.popleft())
-            threading.Thread(target=self._meet, args=(peer,), name="dethpc-door", daemon=True).start()
+            threading.Thread(target=self._meet, args=(peer,), name="dethpc-acceptor", daemon=True).start()
 
     def _meet(self, peer: socket.socket) -> None:
         try:

@@ -1,5 +1,4 @@
-"""Saving and restoring checkpoints: the Core API's names for it. The work is done in ``_save_alone``, ``_save_together`` and
-``_restore``."""
+"""Saving and restoring checkpoints: the Core API's names for it. The work is done in ``_checkpoints`` and ``_restore``."""
 
 from __future__ import annotations
 
@@ -8,14 +7,14 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
-from dethpc.core._background import Background
+from dethpc.core._checkpoints.background import Background
+from dethpc.core._checkpoints.outbox import Outbox
+from dethpc.core._checkpoints.save_alone import SaveAlone
+from dethpc.core._checkpoints.save_together import SaveTogether
+from dethpc.core._checkpoints.saving import Finishing
 from dethpc.core._distributed import DistributedContext
-from dethpc.core._outbox import Outbox
 from dethpc.core._restore import DownloadMode, Restore, RestoreOfPaths, folder_named
-from dethpc.core._save_alone import SaveAlone
-from dethpc.core._save_together import SaveTogether
-from dethpc.core._saving import Finishing
-from dethpc.domain.end_report import plain_text
+from dethpc.domain.attempts.end_report import plain_text
 from dethpc.domain.reports import STORAGE_AWAY, ReportKind
 from dethpc.errors import CheckpointDamaged, MasterError, NotFound, Refused
 from dethpc.rundir.files import read_json
@@ -72,7 +71,7 @@ class CheckpointContext:
         ``shard=False``: the chief alone may call it. ``shard=True``: all workers must call it, also those that write nothing;
         they write into one directory, and their metadata are merged.
         """
-        with self._saving("store_path", shard).store_path(metadata, None, beside=False) as both:
+        with self._saving("store_path", shard).store_path(metadata, None, in_background=False) as both:
             yield both
 
     @contextlib.contextmanager
@@ -90,7 +89,7 @@ class CheckpointContext:
         the next call, every other call for checkpoints, ``wait()`` and leaving the core context first wait for it, and raise what
         it failed with. Do not change what has been written after the block.
         """
-        with self._saving("store_path", shard).store_path(metadata, write, beside=True) as both:
+        with self._saving("store_path", shard).store_path(metadata, write, in_background=True) as both:
             yield both
 
     def store_async(
@@ -119,7 +118,7 @@ class CheckpointContext:
         None; the checkpoint is the union. Workers that bring the same directory share the work, unless they give selectors. A
         file that several workers bring must have the same content.
         """
-        return self._saving("upload", shard).upload(ckpt_dir, metadata, selector, beside=False)
+        return self._saving("upload", shard).upload(ckpt_dir, metadata, selector, in_background=False)
 
     def upload_async(
         self,
@@ -130,12 +129,12 @@ class CheckpointContext:
         selector: Optional[Selector] = None,
     ) -> str:
         """As ``upload``, but beside the training, as for ``store_path_async``: leave ``ckpt_dir`` as it is until then."""
-        return self._saving("upload_async", shard).upload(ckpt_dir, metadata, selector, beside=True)
+        return self._saving("upload_async", shard).upload(ckpt_dir, metadata, selector, in_background=True)
 
     def wait(self) -> None:
         """Until what ``store_path_async`` began is published, with its checksums. Raises what it failed with, once.
 
-        What waits for a storage that is away is not waited for: the training goes on (``MOST`` in ``_outbox`` says for how long).
+        What waits for a storage that is away is not waited for: the training goes on (``MOST`` in ``outbox`` says for how long).
         """
         self._background.wait()
 

@@ -13,7 +13,7 @@ T = TypeVar("T")
 _KINDS: Dict[str, Type[Exception]] = {kind.__name__: kind for kind in (CheckpointDamaged, CheckpointError, StoreAway)}
 
 
-def together(group: Union[DistributedContext, Group], call: Callable[[], T]) -> List[T]:
+def collectively(group: Union[DistributedContext, Group], call: Callable[[], T]) -> List[T]:
     """Every worker's result, by rank. If one fails all fail: that one with its own exception, the others with its words, as the
     same kind of CheckpointError, or StoreAway, if it was one and else as a RuntimeError."""
     failure: Optional[BaseException] = None

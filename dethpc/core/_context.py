@@ -35,7 +35,7 @@ from dethpc.core._searcher import (
 from dethpc.core._tensorboard import TensorboardFiles, TensorboardMode, TensorboardWriter, folder_of, local_folder
 from dethpc.core._term import TermHandler
 from dethpc.core._train import DummyTrainContext, EarlyExitReason, TrainContext
-from dethpc.domain.end_report import plain_text
+from dethpc.domain.attempts.end_report import plain_text
 from dethpc.domain.reports import WOULD_FAIL_AGAIN
 from dethpc.errors import InvalidHP, MetricMissing, RunDirError
 from dethpc.storage import CheckpointStore, build, section
@@ -180,7 +180,12 @@ def init(
     if info is None:
         return _dummy_init(distributed=distributed, checkpoint_storage=checkpoint_storage, preempt_mode=preempt_mode)
     if distributed is None and (len(info.container_addrs) > 1 or len(info.slot_ids) > 1):
-        raise ValueError("this task has several slots: pass a DistributedContext, or start it with one slot")
+        raise ValueError(
+            "this task has several slots, and core.init() was called without distributed. To train with one worker per slot, "
+            "let a launcher start them (entrypoint: python3 -m determined.launch.torch_distributed python3 train.py) and call "
+            "core.init(distributed=det.core.DistributedContext.from_torch_distributed()); to train in one process, set "
+            "resources.slots_per_trial: 1"
+        )
     if info.task_type != "TRIAL":
         context = _dummy_init(distributed=distributed, checkpoint_storage=checkpoint_storage, preempt_mode=preempt_mode)
         context.info = info
@@ -290,14 +295,13 @@ def _of_chief(info: ClusterInfo, finder: MasterFinder, journal: Path, on_stop: C
 
 
 def _beside_chief(info: ClusterInfo, finder: MasterFinder, journal: Path) -> Reports:
-    from dethpc.client.bell import ring
-    from dethpc.client.session import Session
+    from dethpc.client.session import Session, notify
     from dethpc.core._rest import WorkerReporter
     from dethpc.domain.ids import AttemptId
 
     session = Session(finder, info.session_token, retries=0)
     whose = info.trial.trial_id, info.trial._trial_run_id, info.task_id
-    return WorkerReporter(journal, session, *whose, partial(ring, session, AttemptId.parse(info.allocation_id)))
+    return WorkerReporter(journal, session, *whose, partial(notify, session, AttemptId.parse(info.allocation_id)))
 
 
 def _tensorboard_files(info: ClusterInfo, distributed: DistributedContext, store: CheckpointStore) -> TensorboardFiles:

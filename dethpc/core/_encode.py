@@ -6,7 +6,7 @@ import enum
 import numbers
 from typing import Any, Dict
 
-from dethpc.domain.not_finite import spelled
+from dethpc.domain.text.not_finite import spelled
 
 _PLAIN = (int, str, bool, type(None))
 _MOST = 2**1023  # beyond it a whole number is no float, and Python does not even write long ones

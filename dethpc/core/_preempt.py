@@ -9,8 +9,8 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from dethpc.core._distributed import DistributedContext
+from dethpc.domain.attempts.stopping import StopReason, StopRequest
 from dethpc.domain.reports import ReportKind
-from dethpc.domain.stopping import StopReason, StopRequest
 from dethpc.errors import DethpcError, RunDirError
 from dethpc.rundir.files import write_json
 

@@ -148,7 +148,7 @@ class WorkerReporter(RestReporter):
                     self._journal = JournalWriter(self._path)
             self._journal.append(kind, data, durable=durable)
             if first:
-                threading.Thread(target=self._on_first, name="dethpc-bell", daemon=True).start()
+                threading.Thread(target=self._on_first, name="dethpc-notifier", daemon=True).start()
             self._disk_refuses = False
         except OSError as error:
             if not self._disk_refuses:

@@ -9,8 +9,8 @@ import zlib
 from pathlib import Path
 from typing import Dict, Iterator, Optional, Set
 
+from dethpc.core._collective import collectively
 from dethpc.core._distributed import DistributedContext
-from dethpc.core._together import together
 from dethpc.errors import CheckpointNotFound
 from dethpc.storage import CheckpointStore
 from dethpc.storage.base import PathLike, Selector
@@ -47,7 +47,7 @@ class Restore:
                     return None
                 return stack.enter_context(self._store.restore(storage_id, self._here(machines_of), verify=compare))
 
-            path = self._dist.broadcast_local(together(self._dist, enter)[self._dist.rank])
+            path = self._dist.broadcast_local(collectively(self._dist, enter)[self._dist.rank])
             try:
                 yield path
             finally:
@@ -64,15 +64,15 @@ class Restore:
             if self._dist.local_rank == 0:
                 self._store.download(storage_id, target, selected)
 
-        together(self._dist, copy)
+        collectively(self._dist, copy)
 
     def _wanted(self, storage_id: str, selector: Optional[Selector]) -> Optional[Wanted]:
         """The paths that anybody wants, and the machines that do; None: all of them, everywhere. Functions do not travel, so the
         names do."""
         if not any(self._dist.allgather(selector is not None)):
             return None
-        names = together(self._dist, lambda: list(self._store.files(storage_id)))[0]
-        choice = together(self._dist, lambda: [name for name in names if selector is None or selector(name)])
+        names = collectively(self._dist, lambda: list(self._store.files(storage_id)))[0]
+        choice = collectively(self._dist, lambda: [name for name in names if selector is None or selector(name)])
         machines_of: Wanted = {}
         for chosen, machine in zip(choice, self._dist.allgather(self._dist.cross_rank)):
             for name in chosen:

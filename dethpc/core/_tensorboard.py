@@ -12,7 +12,7 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Iterator, Optional, Tuple
 
-from dethpc.domain.not_finite import SPELLINGS
+from dethpc.domain.text.not_finite import SPELLINGS
 
 if TYPE_CHECKING:
     from dethpc.core._events import EventFile
@@ -64,7 +64,7 @@ class TensorboardFiles:
             changed = {name: state for name, state in self._states(here, selector) if self._copied.get(name) != state}
             if not changed:
                 return
-            with self._store.beside(self._folder) as folder, Tree(folder) as there:
+            with self._store.synced_folder(self._folder) as folder, Tree(folder) as there:
                 for name in changed:
                     with here.read(name) as old, there.write(os.fspath(mangler(Path(name), rank))) as new:
                         shutil.copyfileobj(old, new)

@@ -1,7 +1,7 @@
 """The data layer: a dataset is made once, kept on the node as LMDB, and read by every trial that names the same id and version.
 
-``cache.Cache`` brings a dataset; ``entry`` is its folder, who may use it, and how damage is found; ``room`` bounds what the node
-holds; ``bucket`` is the copy for other nodes. ``caching`` is the decorator of the training APIs, ``order`` how an epoch goes
+``cache.Cache`` brings a dataset; ``entry`` is its folder, who may use it, and how damage is found; ``eviction`` bounds what the
+node holds; ``bucket`` is the copy for other nodes. ``caching`` is the decorator of the training APIs, ``order`` how an epoch goes
 through the records. The package lmdb is imported when a dataset is used.
 """
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Iterable, Optional, Set
 
-from dethpc.data_layer import build, room
+from dethpc.data_layer import build, eviction
 from dethpc.data_layer.about import DATA, About
 from dethpc.data_layer.bucket import Copy
 from dethpc.data_layer.entry import Entry, Lease
@@ -82,7 +82,7 @@ class Cache:
         began = time.monotonic()
 
         def make_room(size: int) -> None:
-            room.make(self._place.folder, self._place.most, size, entry.folder)
+            eviction.make_space(self._place.folder, self._place.most, size, entry.folder)
 
         count = build.write(staged, make(), make_room)
         data = manifest.measure(staged, [DATA])[DATA]
@@ -104,7 +104,7 @@ class Cache:
             about = copy.about()
             if about is None:
                 return None
-            room.make(self._place.folder, self._place.most, about.data.size, entry.folder)
+            eviction.make_space(self._place.folder, self._place.most, about.data.size, entry.folder)
             copy.fetch(about, staged)
         except (DatasetDamaged, OSError) as error:
             logger.warning("%s cannot be fetched, and is made here: %s", entry.key, error)

@@ -29,7 +29,7 @@ def held(root: Path) -> List[Held]:
     return sorted(datasets, key=lambda one: one.used)
 
 
-def make(root: Path, most: Optional[int], need: int, mine: Path) -> None:
+def make_space(root: Path, most: Optional[int], need: int, mine: Path) -> None:
     """Room for ``need`` bytes, with what is in the folder ``mine`` of the dataset that wants them already.
 
     ``most``: bytes that all may take together; None: half of what the disk would have free without them. Raises DataLayerError

@@ -17,8 +17,8 @@ from lightning.pytorch.callbacks import Checkpoint
 from dethpc import core
 from dethpc.core._random import generators, restore_generators
 from dethpc.core._searcher import _other_length
-from dethpc.lightning._beside import Kept, bring_back
 from dethpc.lightning._logger import DeterminedLogger, batches_trained, epochs_trained
+from dethpc.lightning._other_checkpoints import Kept, bring_back
 from dethpc.lightning._saving import Saving
 
 logger = logging.getLogger("dethpc.lightning")

@@ -26,17 +26,17 @@ class Kept:
             files = [path for path in _referred(callback.state_dict(), directory) if path.exists()]
             if not files:
                 continue
-            beside = pathlib.Path(tempfile.mkdtemp(prefix=".dethpc-saving-", dir=directory.parent))
-            self._folders.append(beside)
+            staging = pathlib.Path(tempfile.mkdtemp(prefix=".dethpc-saving-", dir=directory.parent))
+            self._folders.append(staging)
             for path in files:
-                _put(path, beside / _FOLDER / str(number) / path.relative_to(directory))
+                _put(path, staging / _FOLDER / str(number) / path.relative_to(directory))
 
     def write(self, path: pathlib.Path) -> None:
         """Into the checkpoint ``path``."""
-        for beside in self._folders:
-            for folder in (beside / _FOLDER).iterdir():
+        for staging in self._folders:
+            for folder in (staging / _FOLDER).iterdir():
                 _put(folder, path / _FOLDER / folder.name)
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(staging, ignore_errors=True)
 
 
 def bring_back(trainer: Trainer, checkpoint: Dict[str, Any], path: pathlib.Path, *, files: bool) -> None:

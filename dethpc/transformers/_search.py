@@ -6,7 +6,7 @@ from typing import Any, Dict, Optional
 
 import transformers
 
-from dethpc.domain.hints import without_metric
+from dethpc.domain.text.hints import without_metric
 from dethpc.domain.trial_config import SearcherConfig
 from dethpc.errors import MetricMissing
 

@@ -283,15 +283,15 @@ def test_the_last_worker_to_come_is_not_shut_out_with_the_strangers(monkeypatch:
     class Slow(threading.Condition):
         def __exit__(self, *raised: Any) -> None:
             super().__exit__(*raised)
-            if threading.current_thread().name == "dethpc-door":
+            if threading.current_thread().name == "dethpc-acceptor":
                 time.sleep(0.2)
 
-    class Door(_channel._Door):
+    class Acceptor(_channel._Acceptor):
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
             self._changed = Slow()
 
-    monkeypatch.setattr(_channel, "_Door", Door)
+    monkeypatch.setattr(_channel, "_Acceptor", Acceptor)
     listener = _channel.listen(("127.0.0.1", 0))
     at = listener.getsockname()[:2]
     found: List[Channel] = []

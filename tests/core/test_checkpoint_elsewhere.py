@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dethpc import core, storage
-from dethpc.core import _outbox, _saving
+from dethpc.core._checkpoints import outbox, saving
 from dethpc.domain.reports import STORAGE_AWAY
 from dethpc.errors import CheckpointError
 from dethpc.exec import resume
@@ -155,9 +155,9 @@ def away(cluster: Cluster, server: RemoteStore, tmp_path: Path, monkeypatch: pyt
     """The cluster's checkpoints are there, and go up as soon as ``times`` is 0."""
     kind = storage.Kind(("bucket",), lambda *_: Away(server.server, str(tmp_path / "disk")))
     monkeypatch.setitem(storage.KINDS, "s3", kind)
-    monkeypatch.setattr(_saving, "_FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(_outbox, "_FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(_outbox, "_LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(saving, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(outbox, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(outbox, "_LONGEST_PAUSE", 0.05)
     monkeypatch.setattr(Away, "times", 0)
     cluster.start_master()
     return Away
@@ -174,18 +174,18 @@ def test_what_workers_save_together_stays_here_while_their_store_is_away(
     with core.init(distributed=core.DummyDistributedContext()) as context:
         together = context.checkpoint._sharded  # which a worker alone does without
         away.times = 2
-        with together.store_path({"steps_completed": 1}, None, beside=True) as (path, stored):
+        with together.store_path({"steps_completed": 1}, None, in_background=True) as (path, stored):
             fill(path, {"model": "weights"})
         context.checkpoint.wait()
         away.times = 2
-        uploaded = together.upload(own, {"steps_completed": 2}, None, beside=False)
+        uploaded = together.upload(own, {"steps_completed": 2}, None, in_background=False)
         for uuid in (stored, uploaded):
             with context.checkpoint.restore_path(uuid) as path:
                 assert (path / "model").read_text() == "weights"
-        monkeypatch.setattr(_saving, "_MOST_PATIENCE", 0.05)
+        monkeypatch.setattr(saving, "_MOST_PATIENCE", 0.05)
         away.times = 1000
         with pytest.raises(ConnectionError):
-            together.upload(own, {"steps_completed": 3}, None, beside=False)
+            together.upload(own, {"steps_completed": 3}, None, in_background=False)
     assert told(cluster, "checkpoint") == [stored, uploaded]
     assert not list(tmp_path.glob("disk/staged/*"))
 
@@ -255,8 +255,8 @@ def test_a_training_goes_on_while_its_store_is_away_and_its_checkpoints_go_up_in
 def test_no_more_wait_than_the_bound_says_and_then_the_training_waits(
     cluster: Cluster, away: type[Away], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_outbox, "MOST", 2)
-    monkeypatch.setattr(_outbox, "PATIENCE", 0.2)
+    monkeypatch.setattr(outbox, "MOST", 2)
+    monkeypatch.setattr(outbox, "PATIENCE", 0.2)
 
     def save(step: int) -> None:
         with context.checkpoint.store_path({"steps_completed": step}):
@@ -268,7 +268,7 @@ def test_no_more_wait_than_the_bound_says_and_then_the_training_waits(
         save(2)
         with pytest.raises(OSError, match=r"has taken none of 2 checkpoint\(s\)"):
             save(3)
-        monkeypatch.setattr(_outbox, "PATIENCE", LONG_ENOUGH)
+        monkeypatch.setattr(outbox, "PATIENCE", LONG_ENOUGH)
         away.times = 0
         save(4)
     steps = [event.data["steps_completed"] for event in cluster.journal("checkpoint")]
@@ -278,7 +278,7 @@ def test_no_more_wait_than_the_bound_says_and_then_the_training_waits(
 def test_what_does_not_go_up_before_the_job_ends_is_said_to_be_lost(
     cluster: Cluster, away: type[Away], server: RemoteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_outbox, "AT_THE_END", 0.1)
+    monkeypatch.setattr(outbox, "AT_THE_END", 0.1)
     with core.init(distributed=core.DummyDistributedContext()) as context:
         away.times = 10**9
         for step in (1, 2):
@@ -347,14 +347,14 @@ def test_what_workers_save_together_is_kept_in_the_spool_and_goes_up_when_the_st
         for step in (1, 2):
             own = {"model": str(step), "sub/opt": "state"}
             if way == "store_path":
-                with together.store_path({"steps_completed": step}, None, beside=True) as (path, uuid):
+                with together.store_path({"steps_completed": step}, None, in_background=True) as (path, uuid):
                     fill(path, own)
                     (path / "empty").mkdir()
                 saved.append(uuid)
             else:
                 folder = fill(tmp_path / f"own{step}", own)
                 (folder / "empty").mkdir()
-                saved.append(together.upload(folder, {"steps_completed": step}, None, beside=True))
+                saved.append(together.upload(folder, {"steps_completed": step}, None, in_background=True))
             context.checkpoint.wait()
         assert told(cluster, "checkpoint") == saved and not told(cluster, "checkpoint_waiting")
         reported = cluster.journal("checkpoint")[0].data
@@ -377,7 +377,7 @@ def test_what_is_deleted_from_the_spool_before_it_goes_up_does_not_end_the_train
         saver, saved = context.checkpoint._alone if alone else context.checkpoint._sharded, []
         away.times = 10**9
         for step in (1, 2):
-            with saver.store_path({"steps_completed": step}, None, beside=False) as (path, uuid):
+            with saver.store_path({"steps_completed": step}, None, in_background=False) as (path, uuid):
                 fill(path, {"model": str(step)})
                 saved.append(uuid)
         wait_until(lambda: told(cluster, "checkpoint") == saved)
@@ -394,7 +394,7 @@ def test_what_workers_saved_together_stays_in_the_spool_when_the_training_ends(
 ) -> None:
     with core.init(distributed=core.DummyDistributedContext()) as context:
         away.times = 10**9
-        with context.checkpoint._sharded.store_path({"steps_completed": 1}, None, beside=False) as (path, uuid):
+        with context.checkpoint._sharded.store_path({"steps_completed": 1}, None, in_background=False) as (path, uuid):
             fill(path, {"model": "weights"})
     assert [one.uuid for one in spool.names() if one.whole] == [uuid]
     assert not list(tmp_path.glob("disk/staged/*"))
@@ -406,7 +406,7 @@ def test_without_room_in_the_spool_what_workers_save_together_waits_for_the_stor
     monkeypatch.setattr("dethpc.storage.spool.MOST_BYTES", 10)
     with core.init(distributed=core.DummyDistributedContext()) as context:
         away.times = 3
-        with context.checkpoint._sharded.store_path({"steps_completed": 1}, None, beside=False) as (path, uuid):
+        with context.checkpoint._sharded.store_path({"steps_completed": 1}, None, in_background=False) as (path, uuid):
             fill(path, {"model": "weights, many of them"})
     assert told(cluster, "checkpoint") == [uuid] and server.exists(uuid) and not list(spool.names())
     assert "spool" not in cluster.journal("checkpoint")[0].data
@@ -447,7 +447,7 @@ def test_all_workers_keep_their_part_where_the_store_is_away_for_one_of_them(
 def test_what_was_kept_and_goes_up_all_the_same_leaves_the_spool(
     cluster: Cluster, away: type[Away], spool: FileStore, server: RemoteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_outbox, "MOST", 2)
+    monkeypatch.setattr(outbox, "MOST", 2)
     with core.init(distributed=core.DummyDistributedContext()) as context:
         away.times = 10**9
         saved = []
@@ -467,7 +467,7 @@ def test_what_was_kept_and_goes_up_all_the_same_leaves_the_spool(
 def test_without_room_in_the_spool_the_end_of_the_job_waits_for_the_store_and_says_what_is_lost(
     cluster: Cluster, away: type[Away], spool: FileStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_outbox, "AT_THE_END", 0.1)
+    monkeypatch.setattr(outbox, "AT_THE_END", 0.1)
     monkeypatch.setattr("dethpc.storage.spool.MOST_BYTES", 10)
     with core.init(distributed=core.DummyDistributedContext()) as context:
         away.times = 10**9

@@ -183,7 +183,7 @@ def test_a_training_that_was_told_is_left_the_time_to_save(cluster: Cluster) -> 
 
 def test_a_training_that_is_killed_is_not_told_to_save(cluster: Cluster) -> None:
     """However long the node takes to end it."""
-    write_json(cluster.run.closed, {"intent": "kill", "reason": "killed by its owner", "at": time.time()})
+    write_json(cluster.run.closed, {"intent": "kill", "reason": "killed by a user", "at": time.time()})
     with start(cluster, "asks") as child:
         assert child.stdout is not None and child.stdout.readline() == b"ready\n"
         child.terminate()

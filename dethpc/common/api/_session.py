@@ -48,8 +48,8 @@ class BaseSession:
         self._client = self._connect()
 
     def _connect(self) -> ClientSession:
-        trusted, name = (self.cert._file, self.cert.name) if self.cert else (None, None)
-        return ClientSession(self.master, self._token, retries=self._retries, cert=trusted, cert_name=name)
+        trust = (self.cert._file, self.cert.name) if self.cert else (None, None)
+        return ClientSession(self.master, self._token, retries=self._retries, trust=trust)
 
     def get(
         self,
@@ -60,7 +60,7 @@ class BaseSession:
         timeout: Optional[int] = None,
         stream: bool = False,
     ) -> Response:
-        return self._do_request("GET", path, params, None, None, headers, timeout, stream)
+        return self._do_request("GET", path, params=params, timeout=timeout)
 
     def delete(
         self,
@@ -70,7 +70,7 @@ class BaseSession:
         headers: Optional[Dict[str, Any]] = None,
         timeout: Optional[int] = None,
     ) -> Response:
-        return self._do_request("DELETE", path, params, None, None, headers, timeout, False)
+        return self._do_request("DELETE", path, params=params, timeout=timeout)
 
     def post(
         self,
@@ -82,7 +82,7 @@ class BaseSession:
         headers: Optional[Dict[str, Any]] = None,
         timeout: Optional[int] = None,
     ) -> Response:
-        return self._do_request("POST", path, params, json, data, headers, timeout, False)
+        return self._do_request("POST", path, params=params, json=json, data=data, timeout=timeout)
 
     def patch(
         self,
@@ -94,7 +94,7 @@ class BaseSession:
         headers: Optional[Dict[str, Any]] = None,
         timeout: Optional[int] = None,
     ) -> Response:
-        return self._do_request("PATCH", path, params, json, data, headers, timeout, False)
+        return self._do_request("PATCH", path, params=params, json=json, data=data, timeout=timeout)
 
     def put(
         self,
@@ -106,20 +106,19 @@ class BaseSession:
         headers: Optional[Dict[str, Any]] = None,
         timeout: Optional[int] = None,
     ) -> Response:
-        return self._do_request("PUT", path, params, json, data, headers, timeout, False)
+        return self._do_request("PUT", path, params=params, json=json, data=data, timeout=timeout)
 
     def _do_request(
         self,
         method: str,
         path: str,
+        *,
         params: Optional[Dict[str, Any]],
-        json: Any,
-        data: Optional[str],
-        headers: Optional[Dict[str, Any]],
+        json: Any = None,
+        data: Optional[str] = None,
         timeout: Optional[int],
-        stream: bool,
     ) -> Response:
-        """``data``: JSON that is text already. ``headers`` are not sent: all that the master looks at comes from the session."""
+        """``data``: JSON that is text already. No ``headers``: all that the master looks at comes from the session."""
         if json is not None and data is not None:
             raise ValueError("give json or data, not both")
         body = _json.loads(data) if data is not None else json

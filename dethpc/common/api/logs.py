@@ -39,7 +39,14 @@ def trial_logs(
         "timestampAfter": timestamp_after,
         "searchText": search_text,
     }
-    return _lines(bindings.get_TrialLogs, session, {"trialId": trial_id, **filters}, head, tail, follow, min_level)
+    return _lines(
+        bindings.get_TrialLogs,
+        session,
+        {"trialId": trial_id, **filters, "levels": _levels(min_level)},
+        head,
+        tail,
+        follow,
+    )
 
 
 def task_logs(
@@ -69,16 +76,21 @@ def task_logs(
         "timestampBefore": timestamp_before,
         "timestampAfter": timestamp_after,
     }
-    return _lines(bindings.get_TaskLogs, session, {"taskId": task_id, **filters}, head, tail, follow, min_level)
+    return _lines(
+        bindings.get_TaskLogs, session, {"taskId": task_id, **filters, "levels": _levels(min_level)}, head, tail, follow
+    )
+
+
+def _levels(lowest: Any) -> Optional[List[Any]]:
+    every: List[Any] = [] if lowest is None else list(bindings.v1LogLevel)
+    return every[every.index(lowest) :] if every else None
 
 
 def _lines(
-    call: Any, session: Any, filters: Any, head: Optional[int], tail: Optional[int], follow: bool, min_level: Any
+    call: Any, session: Any, filters: Any, head: Optional[int], tail: Optional[int], follow: bool
 ) -> Iterable[Any]:
     if sum((head is not None, tail is not None, follow)) > 1:
         raise ValueError("at most one of head, tail, or follow may be set")
     order = bindings.v1OrderBy.DESC if tail is not None else None
-    every: List[Any] = [] if min_level is None else list(bindings.v1LogLevel)
-    levels = every[every.index(min_level) :] if every else None
-    lines = call(session, **filters, follow=follow, limit=head or tail, levels=levels, orderBy=order)
+    lines = call(session, **filters, follow=follow, limit=head or tail, orderBy=order)
     yield from lines if tail is None else reversed(list(lines))

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Set
 
-from dethpc.core._saving import Finishing
+from dethpc.core._checkpoints.saving import Finishing
 from dethpc.errors import CheckpointError, CheckpointNotFound
 from dethpc.storage import CheckpointStore
 from dethpc.storage.driver import StoreAway
@@ -74,7 +74,8 @@ class Waiting:
             self.report_waiting("")
         else:
             self._finishing.report(self.uuid, self.files, self._plain, None if late else self._started)
-        self._forget()
+        if self._store.fallback is not None:
+            self._store.fallback.forget(self.uuid)
 
     def report_waiting(self, why: str) -> None:
         self._finishing.report_waiting(self.uuid, self.files, self._plain, why)
@@ -96,12 +97,9 @@ class Waiting:
     def lost(self, why: str) -> None:
         """Forget it, and report that."""
         self._store.discard(self.uuid)
-        self._forget()
-        self._finishing.report_lost(self.uuid, why)
-
-    def _forget(self) -> None:
         if self._store.fallback is not None:
             self._store.fallback.delete(self.uuid)
+        self._finishing.report_lost(self.uuid, why)
 
 
 class Outbox:

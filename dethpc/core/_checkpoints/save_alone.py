@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from dethpc.core._outbox import Outbox, Waiting
-from dethpc.core._saving import METADATA, Finishing, Part, Write, large_of, new_id, selected, write_metadata
+from dethpc.core._checkpoints.outbox import Outbox, Waiting
+from dethpc.core._checkpoints.saving import METADATA, Finishing, Part, Write, large_of, new_id, selected, write_metadata
 from dethpc.rundir.tree import Tree
 from dethpc.storage import CheckpointStore
 from dethpc.storage.base import PathLike, Selector
@@ -26,7 +26,7 @@ class SaveAlone:
 
     @contextlib.contextmanager
     def store_path(
-        self, metadata: Optional[Dict[str, Any]], write: Optional[Write], beside: bool
+        self, metadata: Optional[Dict[str, Any]], write: Optional[Write], in_background: bool
     ) -> Iterator[Tuple[Path, str]]:
         started = time.monotonic()
         storage_id = new_id()
@@ -34,7 +34,9 @@ class SaveAlone:
         with self._discarded_if_failing(storage_id):
             yield path, storage_id
             plain = self._finishing.checked(metadata)
-        self._finishing.finish(lambda: self._publish(storage_id, path, write, plain, started), storage_id, beside)
+        self._finishing.finish(
+            lambda: self._publish(storage_id, path, write, plain, started), storage_id, in_background
+        )
 
     def store_async(self, write: Write, metadata: Optional[Dict[str, Any]]) -> str:
         started = time.monotonic()
@@ -44,7 +46,7 @@ class SaveAlone:
         def publish() -> Part:  # the training waits for no disk and no server
             return self._publish(storage_id, self._stage(storage_id), write, plain, started)
 
-        self._finishing.finish(publish, storage_id, beside=True)
+        self._finishing.finish(publish, storage_id, in_background=True)
         return storage_id
 
     def _publish(
@@ -80,7 +82,7 @@ class SaveAlone:
         source: Optional[PathLike],
         metadata: Optional[Dict[str, Any]],
         selector: Optional[Selector],
-        beside: bool,
+        in_background: bool,
     ) -> str:
         if source is None:
             raise RuntimeError("upload(ckpt_dir=None) would store nothing")
@@ -97,7 +99,7 @@ class SaveAlone:
                 rest = (files, plain, self._store, self._finishing, staged, started)
                 return self._bring(_Elsewhere(folder, list(paths), storage_id, *rest))
 
-        self._finishing.finish(publish, storage_id, beside)
+        self._finishing.finish(publish, storage_id, in_background)
         return storage_id
 
 

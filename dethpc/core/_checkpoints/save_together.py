@@ -12,12 +12,12 @@ import zlib
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
+from dethpc.core._checkpoints.merge import Conflicts, merge_metadata, merge_resources
+from dethpc.core._checkpoints.outbox import Outbox, Waiting
+from dethpc.core._checkpoints.saving import METADATA, Finishing, Part, Write, large_of, new_id, selected, write_metadata
+from dethpc.core._collective import collectively
 from dethpc.core._distributed import DistributedContext, Group
 from dethpc.core._encode import jsonable
-from dethpc.core._merge import Conflicts, merge_metadata, merge_resources
-from dethpc.core._outbox import Outbox, Waiting
-from dethpc.core._saving import METADATA, Finishing, Part, Write, large_of, new_id, selected, write_metadata
-from dethpc.core._together import together
 from dethpc.errors import CheckpointError
 from dethpc.storage import CheckpointStore
 from dethpc.storage.base import PathLike, Selector
@@ -62,37 +62,36 @@ class SaveTogether:
 
     def __init__(self, dist: DistributedContext, store: CheckpointStore, finishing: Finishing, outbox: Outbox) -> None:
         self._dist, self._store, self._finishing, self._outbox = dist, store, finishing, outbox
-        self._beside: Optional[Group] = None  # of the workers, for what they do together in the background
+        self._background_group: Optional[Group] = None  # of the workers, for what they do together in the background
 
     def close(self) -> None:
-        if self._beside is not None:
-            self._beside.close()
+        if self._background_group is not None:
+            self._background_group.close()
 
     @contextlib.contextmanager
     def store_path(
-        self, metadata: Optional[Dict[str, Any]], write: Optional[Write], beside: bool
+        self, metadata: Optional[Dict[str, Any]], write: Optional[Write], in_background: bool
     ) -> Iterator[Tuple[Path, str]]:
         started = time.monotonic()
         storage_id, path = self._stage()
-        group = self._group(beside)
+        group = self._group(in_background)
         try:
             yield path, storage_id
         except BaseException as error:
             # The others wait for this worker: tell them that there will be no checkpoint.
             failure = RuntimeError(f"its block failed: {error!r}")
             with contextlib.suppress(ConnectionError, RuntimeError):
-                together(group, lambda: _raise(failure))
+                collectively(group, lambda: _raise(failure))
             self._give_up(storage_id)
             raise
-        if beside:
+        if in_background:
             metadata = copy.deepcopy(metadata)  # the training may go on to change it
-        self._finish_written(storage_id, path, write or (lambda _: None), metadata, started, group, beside)
+        self._finish_written(storage_id, path, write or (lambda _: None), metadata, started, in_background)
 
     def store_async(self, write: Write, metadata: Optional[Dict[str, Any]]) -> str:
         started = time.monotonic()
         storage_id, path = self._stage()
-        group = self._group(beside=True)
-        self._finish_written(storage_id, path, write, copy.deepcopy(metadata), started, group, beside=True)
+        self._finish_written(storage_id, path, write, copy.deepcopy(metadata), started, in_background=True)
         return storage_id
 
     def _finish_written(
@@ -102,35 +101,35 @@ class SaveTogether:
         write: Write,
         metadata: Optional[Dict[str, Any]],
         started: float,
-        group: Group,
-        beside: bool,
+        in_background: bool,
     ) -> None:
         """Publish what ``write`` writes. Nobody looks at the files before all have written theirs: another worker's may still
         grow, or lose the name that it has while it is written."""
+        group = self._group(in_background)
 
         def publish() -> Part:
             try:
-                together(group, lambda: write(path))
+                collectively(group, lambda: write(path))
             except BaseException:
                 self._give_up(storage_id)
                 raise
             return self._publish(storage_id, metadata, lambda: listing(path), Source(path, True), started, group)
 
-        self._finishing.finish(publish, storage_id, beside)
+        self._finishing.finish(publish, storage_id, in_background)
 
     def upload(
         self,
         ckpt_dir: Optional[PathLike],
         metadata: Optional[Dict[str, Any]],
         selector: Optional[Selector],
-        beside: bool,
+        in_background: bool,
     ) -> str:
         started = time.monotonic()
         source = None if ckpt_dir is None else Path(os.path.realpath(ckpt_dir))
-        if beside:
+        if in_background:
             metadata = copy.deepcopy(metadata)
         storage_id, _ = self._stage()
-        group = self._group(beside)
+        group = self._group(in_background)
 
         def publish() -> Part:
             try:
@@ -143,7 +142,7 @@ class SaveTogether:
 
             return self._publish(storage_id, metadata, lambda: mine, Source(source, False), started, group)
 
-        self._finishing.finish(publish, storage_id, beside)
+        self._finishing.finish(publish, storage_id, in_background)
         return storage_id
 
     # --- before there are files -----------------------------------------------------------------------------------------
@@ -151,16 +150,16 @@ class SaveTogether:
     def _stage(self) -> Tuple[str, Path]:
         storage_id: str = self._dist.broadcast(new_id())
         with self._finishing.full_storage_told():
-            together(self._dist, lambda: self._store.stage(storage_id) if self._dist.rank == 0 else None)
-            paths = together(self._dist, lambda: self._store.stage(storage_id))
+            collectively(self._dist, lambda: self._store.stage(storage_id) if self._dist.rank == 0 else None)
+            paths = collectively(self._dist, lambda: self._store.stage(storage_id))
         return storage_id, paths[self._dist.rank]
 
-    def _group(self, beside: bool) -> Group:
-        if not beside:
+    def _group(self, in_background: bool) -> Group:
+        if not in_background:
             return self._dist
-        if self._beside is None:
-            self._beside = self._dist._another_group()
-        return self._beside
+        if self._background_group is None:
+            self._background_group = self._dist._another_group()
+        return self._background_group
 
     # --- publishing -----------------------------------------------------------------------------------------------------
 
@@ -176,7 +175,7 @@ class SaveTogether:
         """Publish what all have staged, or keep it in the fallback while the store is away. ``seen``: the files of this worker."""
         chief = self._dist.rank == 0
         try:
-            all_brought = together(
+            all_brought = collectively(
                 group, lambda: Brought(seen(), jsonable(metadata or {}, "metadata"), self._outbox.is_behind())
             )
             names = _share(self._dist.rank, all_brought)
@@ -235,7 +234,7 @@ class SaveTogether:
             fallback.check_room(sum(files.values()))
             return fallback.stage(save.storage_id)
 
-        if together(save.group, lambda: tried(begin) if chief else None)[0] is None:
+        if collectively(save.group, lambda: tried(begin) if chief else None)[0] is None:
             return None
         try:
             source = Source(save.source.root, staged=False)  # which stays as it is
@@ -249,7 +248,7 @@ class SaveTogether:
         self, save: _Save, store: CheckpointStore, source: Source, tried: Callable[[Callable[[], Any]], Any]
     ) -> Optional[Published]:
         """All send, and then the chief publishes; None, for all alike, where one of them is refused by ``tried``."""
-        sent = together(save.group, lambda: tried(lambda: source.send(store, save.storage_id, save.names)))
+        sent = collectively(save.group, lambda: tried(lambda: source.send(store, save.storage_id, save.names)))
         whole = [checksums for checksums in sent if checksums is not None]
         defer = store is self._store
 
@@ -261,7 +260,7 @@ class SaveTogether:
 
         if len(whole) < len(sent):
             return None
-        return together(save.group, lambda: publish() if self._dist.rank == 0 else None)[0]
+        return collectively(save.group, lambda: publish() if self._dist.rank == 0 else None)[0]
 
     def _give_up(self, storage_id: str) -> None:
         """The chief alone discards: another worker that lost its connection cannot know whether the chief is publishing."""
@@ -298,7 +297,7 @@ def _settle_directories(
         status = os.stat(source)
         return (dist.cross_rank, status.st_dev, status.st_ino), selected(source, selector)
 
-    offers = together(group, offer)
+    offers = collectively(group, offer)
     directory, files = offers[dist.rank]
     if all(one is None for one, _ in offers):
         raise RuntimeError("upload(shard=True): no worker has a ckpt_dir")
@@ -322,7 +321,7 @@ def _settle_conflicts(
         digests.update({name: "a directory" for name in conflicts if f"{name}/" in files})
         return digests
 
-    everybodys = together(group, checksums) if conflicts else []
+    everybodys = collectively(group, checksums) if conflicts else []
     different = {n: r for n, r in conflicts.items() if len({str(one[n]) for one in everybodys if n in one}) > 1}
     _refuse(different, "files")
     return {n: s for n, s in files.items() if n not in conflicts or conflicts[n][0] == dist.rank}

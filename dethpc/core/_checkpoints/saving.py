@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, TypeVar
 
-from dethpc.core._background import Background
+from dethpc.core._checkpoints.background import Background
 from dethpc.core._encode import jsonable, shown
-from dethpc.domain.end_report import plain_text
+from dethpc.domain.attempts.end_report import plain_text
 from dethpc.domain.reports import MOST_STEPS, STORAGE_AWAY, ReportKind
 from dethpc.errors import CheckpointError
 from dethpc.rundir.filesystem import FULL
@@ -100,9 +100,9 @@ class Finishing:
             if self._on_cluster:
                 self._report(ReportKind.EARLY_EXIT, {"reason": f"{STORAGE_AWAY}{plain_text(why)[:500]}"})
 
-    def finish(self, publish: Callable[[], Part], storage_id: str, beside: bool) -> None:
+    def finish(self, publish: Callable[[], Part], storage_id: str, in_background: bool) -> None:
         """``publish`` returns this worker's part, which is settled in the background. ``beside``: publish there, too."""
-        if beside:
+        if in_background:
             self._background.start(lambda: self._settle(storage_id, publish()))
         else:
             part = publish()

@@ -1,0 +1,1 @@
+"""Saving of checkpoints: alone, together, and while their store is away."""
