@@ -22,7 +22,6 @@ from dethpc.pytorch._data import (
 )
 from dethpc.pytorch._experimental import PyTorchExperimentalContext
 from dethpc.pytorch._load import CheckpointLoadContext, load_trial_from_checkpoint_path
-from dethpc.pytorch._loop import _ShouldExit
 from dethpc.pytorch._lr_scheduler import LRScheduler
 from dethpc.pytorch._reducer import (
     MetricReducer,
@@ -32,10 +31,11 @@ from dethpc.pytorch._reducer import (
     _SimpleReducer,
 )
 from dethpc.pytorch._snapshot import Snapshot
-from dethpc.pytorch._state import _TrialState
 from dethpc.pytorch._trainer import Trainer, init
+from dethpc.pytorch._training.loop import _ShouldExit
+from dethpc.pytorch._training.state import _TrialState
+from dethpc.pytorch._training.units import Batch, Epoch, TrainUnit
 from dethpc.pytorch._trial import PyTorchTrial, _PyTorchTrialController
-from dethpc.pytorch._units import Batch, Epoch, TrainUnit
 
 __all__ = [
     "Batch",

@@ -40,9 +40,8 @@ class PyTorchTrialContext(_TrialContext):
         enable_tensorboard_logging: bool = True,
     ) -> None:
         self._num_gpus = num_gpus
-        super().__init__(
-            core_context, trial_seed, hparams, slots_per_trial, exp_conf, steps_completed, enable_tensorboard_logging
-        )
+        super().__init__(core_context, trial_seed, hparams, slots_per_trial, exp_conf, steps_completed)
+        self._enable_tensorboard_logging = enable_tensorboard_logging
         self._debug_enabled = debug_enabled
         self._managed_training = managed_training
         self._aggregation_frequency = aggregation_frequency

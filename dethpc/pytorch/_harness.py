@@ -8,13 +8,13 @@ from typing import Any, Callable, ContextManager, Dict, Optional, Type
 import dethpc
 from dethpc.core._info import get_cluster_info
 from dethpc.domain.trial_config import Length, TrialConfig
-from dethpc.pytorch._fit import _Trainer
-from dethpc.pytorch._units import Batch, TrainUnit
+from dethpc.pytorch._training.fit import TrainerBase
+from dethpc.pytorch._training.units import Batch, TrainUnit
 
 logger = logging.getLogger("dethpc.pytorch")
 
 
-def train(trial_class: Any, legacy: bool, init: Callable[..., ContextManager[Any]], trainer: Type[_Trainer]) -> None:
+def train(trial_class: Any, legacy: bool, init: Callable[..., ContextManager[Any]], trainer: Type[TrainerBase]) -> None:
     """``legacy``: the entrypoint names the class itself. ``init`` and ``trainer``: of that kind of trial."""
     info = get_cluster_info()
     assert info is not None
@@ -42,7 +42,7 @@ def train(trial_class: Any, legacy: bool, init: Callable[..., ContextManager[Any
 
 
 def test_one_batch(
-    trial_class: Any, config: Dict[str, Any], init: Callable[..., ContextManager[Any]], trainer: Type[_Trainer]
+    trial_class: Any, config: Dict[str, Any], init: Callable[..., ContextManager[Any]], trainer: Type[TrainerBase]
 ) -> None:
     """Outside the cluster: see ``experimental.test_one_batch``."""
     hparams = TrialConfig.from_json(config).hyperparameters

@@ -12,8 +12,8 @@ import torch
 
 from dethpc import core
 from dethpc.domain.trial_config import TrialConfig
-from dethpc.pytorch import _state
 from dethpc.pytorch._context import PyTorchTrialContext
+from dethpc.pytorch._training import state as _state
 from dethpc.pytorch._trial import PyTorchTrial
 from dethpc.rundir.files import read_json
 from dethpc.util import import_from_path

@@ -10,12 +10,12 @@ import torch
 from dethpc import core
 from dethpc.pytorch import _backend
 from dethpc.pytorch._context import PyTorchTrialContext
-from dethpc.pytorch._fit import _Trainer, logger, setting
-from dethpc.pytorch._loop import Loop, Plan
+from dethpc.pytorch._training.fit import TrainerBase, logger, setting
+from dethpc.pytorch._training.loop import Loop, Plan
 from dethpc.pytorch._trial import PyTorchTrial, _PyTorchTrialController
 
 
-class Trainer(_Trainer):
+class Trainer(TrainerBase):
     """Trains a trial, inside ``with init() as context:``. ::
 
     with pytorch.init(hparams=hparams) as context:

@@ -12,13 +12,15 @@ import torch
 import torch.utils.data
 
 from dethpc.errors import InvalidTrial
-from dethpc.pytorch import _backend, _metrics, _state
+from dethpc.pytorch import _backend
 from dethpc.pytorch._base import _Trial
 from dethpc.pytorch._context import PyTorchTrialContext
 from dethpc.pytorch._data import Batches, DataLoader, TorchData, batches_of_epoch
-from dethpc.pytorch._loop import Loop, Plan, logger
-from dethpc.pytorch._metrics import Metrics
 from dethpc.pytorch._snapshot import Snapshot
+from dethpc.pytorch._training import metrics as _metrics
+from dethpc.pytorch._training import state as _state
+from dethpc.pytorch._training.loop import Loop, Plan, logger
+from dethpc.pytorch._training.metrics import Metrics
 
 
 class PyTorchTrial(_Trial):

@@ -35,7 +35,6 @@ class _TrialContext(TrialContext, _PyTorchReducerContext, metaclass=abc.ABCMeta)
         slots_per_trial: int,
         exp_conf: Optional[Dict[str, Any]],
         steps_completed: int,
-        enable_tensorboard_logging: bool,
     ) -> None:
         self._core = core_context
         self.distributed = core_context.distributed
@@ -44,7 +43,7 @@ class _TrialContext(TrialContext, _PyTorchReducerContext, metaclass=abc.ABCMeta)
         self._hparams = hparams
         self._exp_conf = exp_conf
         self._steps_completed = steps_completed
-        self._enable_tensorboard_logging = enable_tensorboard_logging
+        self._enable_tensorboard_logging = True
         self._tbd_writer: Optional[Any] = None
         self._last_tb_reset_ts: Optional[float] = None
         self._stop_requested = False

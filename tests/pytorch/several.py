@@ -14,9 +14,9 @@ from model_def import HPARAMS, SmallTrial, StopAfter, data, same, weights
 import determined as det
 from determined import pytorch
 from determined.core import _reporter
-from determined.pytorch import _due
+from determined.pytorch._training import due
 
-_due.LOOK_EVERY = 0.0  # whether to stop is asked after each batch
+due.LOOK_EVERY = 0.0  # whether to stop is asked after each batch
 _reporter._FLUSH = 0.1  # there is no master to wait for
 torch.set_num_threads(1)
 BY_HOROVOD = "USE_HOROVOD" in os.environ

@@ -70,6 +70,7 @@ def whole_weights(cluster: Cluster, off: Dict[str, Any]) -> Dict[str, Any]:
     return weights(trial)
 
 
+@pytest.mark.everything
 def test_a_legacy_entrypoint_stops_and_goes_on_to_the_same_weights(run: Any, cluster: Cluster) -> None:
     settings = config({"epochs": 3})
     storage = make(run, "model_def:SmallTrial", {"model_def.py": SMALL}, config=settings)
@@ -135,6 +136,7 @@ def test_horovod_trains_as_torchrun_does_and_resumes(run: Any) -> None:
     assert all(torch.allclose(torchs[name], horovods[name], atol=1e-4) for name in torchs)
 
 
+@pytest.mark.everything
 def test_two_slots_resume_exactly_and_every_optimization_has_its_effect(run: Any, tmp_path: Path) -> None:
     files = {"model_def.py": SMALL, "several.py": (Path(__file__).parent / "several.py").read_text()}
     settings = config({"epochs": 3})

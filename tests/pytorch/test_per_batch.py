@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from dethpc.pytorch import Batch, Epoch, TrainUnit, _metrics
-from dethpc.pytorch._due import Due
+from dethpc.pytorch import Batch, Epoch, TrainUnit
+from dethpc.pytorch._training import metrics as _metrics
+from dethpc.pytorch._training.due import Due
 
 
 @pytest.mark.parametrize(

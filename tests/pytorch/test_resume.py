@@ -11,7 +11,10 @@ from tests.pytorch.small import same, train, weights
 
 
 @pytest.mark.parametrize("aggregation", [1, 3])
-@pytest.mark.parametrize("stop_after", [1, 13, 20, 38])
+@pytest.mark.parametrize(
+    "stop_after",
+    [1, pytest.param(13, marks=pytest.mark.everything), 20, pytest.param(38, marks=pytest.mark.everything)],
+)
 def test_a_stop_after_any_batch_changes_no_weight(off_cluster: Path, stop_after: int, aggregation: int) -> None:
     whole, _ = train(aggregation=aggregation)
     part, stopped = train(aggregation=aggregation, stop_after=stop_after)

@@ -7,8 +7,8 @@ import time
 from typing import Optional
 
 from dethpc import core
+from dethpc.pytorch._training.units import Batch, TrainUnit
 from dethpc.pytorch._trial_context import _TrialContext
-from dethpc.pytorch._units import Batch, TrainUnit
 
 LOOK_EVERY = 0.25  # seconds between two looks, by several workers, whether they should stop
 

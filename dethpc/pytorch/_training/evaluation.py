@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Iterable, List
 
-from dethpc.pytorch import _metrics
-from dethpc.pytorch._metrics import Metrics
+from dethpc.pytorch._training import metrics as _metrics
+from dethpc.pytorch._training.metrics import Metrics
 
 
 def collect(evaluated: Iterable[Any], *, counts: bool, one: bool) -> List[Metrics]:

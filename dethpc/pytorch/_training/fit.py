@@ -13,10 +13,10 @@ from dethpc.core._info import ClusterInfo, get_cluster_info
 from dethpc.core._searcher import _lengths, _unit
 from dethpc.domain.trial_config import SearcherConfig
 from dethpc.pytorch import _backend
-from dethpc.pytorch._due import endless
-from dethpc.pytorch._loop import Loop, Plan
+from dethpc.pytorch._training.due import endless
+from dethpc.pytorch._training.loop import Loop, Plan
+from dethpc.pytorch._training.units import Batch, Epoch, TrainUnit
 from dethpc.pytorch._trial_context import _TrialContext
-from dethpc.pytorch._units import Batch, Epoch, TrainUnit
 
 logger = logging.getLogger("dethpc.pytorch")
 
@@ -24,7 +24,7 @@ TEST_MODE = "DETHPC_TEST_MODE"
 """Set by ``det experiment create --local --test-mode``: train one batch, validate, save."""
 
 
-class _Trainer(abc.ABC):
+class TrainerBase(abc.ABC):
     """Trains a trial, inside ``with init() as context:``."""
 
     def __init__(self, trial: Any, context: _TrialContext) -> None:

@@ -16,18 +16,19 @@ import torch
 import dethpc
 from dethpc.core._info import get_cluster_info
 from dethpc.errors import InvalidHP
-from dethpc.pytorch import _metrics, _state
 from dethpc.pytorch._base import _Trial
 from dethpc.pytorch._callback import PyTorchCallback
 from dethpc.pytorch._data import DataLoader, _dataset_repro_warning
-from dethpc.pytorch._due import Due, Stop
-from dethpc.pytorch._evaluation import checked, collect
-from dethpc.pytorch._metrics import Metrics
-from dethpc.pytorch._policy import CheckpointPolicy
-from dethpc.pytorch._reports import Reports
-from dethpc.pytorch._state import _TrialState
+from dethpc.pytorch._training import metrics as _metrics
+from dethpc.pytorch._training import state as _state
+from dethpc.pytorch._training.due import Due, Stop
+from dethpc.pytorch._training.evaluation import checked, collect
+from dethpc.pytorch._training.metrics import Metrics
+from dethpc.pytorch._training.policy import CheckpointPolicy
+from dethpc.pytorch._training.reports import Reports
+from dethpc.pytorch._training.state import _TrialState
+from dethpc.pytorch._training.units import Batch, TrainUnit
 from dethpc.pytorch._trial_context import _TrialContext
-from dethpc.pytorch._units import Batch, TrainUnit
 
 logger = logging.getLogger("dethpc.pytorch")
 

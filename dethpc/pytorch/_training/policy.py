@@ -7,9 +7,9 @@ import time
 from typing import Optional
 
 from dethpc.core import TrainContext
-from dethpc.domain.hints import without_metric
+from dethpc.domain.text.hints import without_metric
 from dethpc.errors import DethpcError, MetricMissing
-from dethpc.pytorch._metrics import Metrics
+from dethpc.pytorch._training.metrics import Metrics
 
 logger = logging.getLogger("dethpc.pytorch")
 

@@ -6,9 +6,9 @@ import logging
 import time
 from typing import List
 
-from dethpc.pytorch._metrics import Metrics
-from dethpc.pytorch._state import _TrialState
-from dethpc.pytorch._tensorboard import write_metrics
+from dethpc.pytorch._training.metrics import Metrics
+from dethpc.pytorch._training.state import _TrialState
+from dethpc.pytorch._training.tensorboard import write_metrics
 from dethpc.pytorch._trial_context import _TrialContext
 from dethpc.tensorboard.util import get_rank_aware_path
 

@@ -25,7 +25,7 @@ from dethpc.core import DistributedContext
 from dethpc.core._info import get_cluster_info
 from dethpc.core._random import generators as generators
 from dethpc.core._random import restore_generators as restore_generators
-from dethpc.exec import unpack
+from dethpc.exec.setup import unpack
 from dethpc.rundir.files import read_json
 
 logger = logging.getLogger("dethpc.pytorch")

@@ -37,9 +37,8 @@ class DeepSpeedTrialContext(_TrialContext):
         enable_tensorboard_logging: bool = True,
     ) -> None:
         self._num_gpus = num_gpus
-        super().__init__(
-            core_context, trial_seed, hparams, slots_per_trial, exp_conf, steps_completed, enable_tensorboard_logging
-        )
+        super().__init__(core_context, trial_seed, hparams, slots_per_trial, exp_conf, steps_completed)
+        self._enable_tensorboard_logging = enable_tensorboard_logging
         self.models: List[deepspeed.DeepSpeedEngine] = []
         self.experimental = CachedDatasets(self)
         self._mpu = make_data_parallel_mpu(self.distributed)

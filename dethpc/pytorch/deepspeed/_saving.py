@@ -9,8 +9,8 @@ from typing import Any, Callable, Dict, Iterator, List, Sequence
 
 from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchCheckpointEngine
 
-from dethpc.pytorch._loop import logger
 from dethpc.pytorch._snapshot import Snapshot
+from dethpc.pytorch._training.loop import logger
 
 
 class Saving:

@@ -8,14 +8,14 @@ from typing import Any, Dict, Iterator, Optional
 import torch
 
 from dethpc import core
-from dethpc.pytorch._fit import _Trainer, setting
-from dethpc.pytorch._loop import Loop, Plan
+from dethpc.pytorch._training.fit import TrainerBase, setting
+from dethpc.pytorch._training.loop import Loop, Plan
 from dethpc.pytorch.deepspeed import _workers
 from dethpc.pytorch.deepspeed._context import DeepSpeedTrialContext
 from dethpc.pytorch.deepspeed._trial import DeepSpeedTrial, DeepSpeedTrialController
 
 
-class Trainer(_Trainer):
+class Trainer(TrainerBase):
     """Trains a trial, inside ``with init() as context:``. ::
 
     with det_ds.init(hparams=hparams) as context:

@@ -3,7 +3,7 @@
 A checkpoint holds, beside what the engines write::
 
     det_state_dict_rank<r>.pth   of each worker: callbacks, random generators, micro-batches drawn (torch.save)
-    trial_state.pkl, load_data.json, code/   as of any trial (``dethpc.pytorch._state``)
+    trial_state.pkl, load_data.json, code/   as of any trial (``dethpc.pytorch._training.state``)
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import torch
 import torch.utils.data
 
 from dethpc.errors import InvalidTrial
-from dethpc.pytorch import _metrics, _state
 from dethpc.pytorch._base import _Trial
 from dethpc.pytorch._data import Batches, DataLoader, TorchData, batches_of_epoch
-from dethpc.pytorch._loop import Loop, Plan, logger
-from dethpc.pytorch._metrics import Metrics
+from dethpc.pytorch._training import metrics as _metrics
+from dethpc.pytorch._training import state as _state
+from dethpc.pytorch._training.loop import Loop, Plan, logger
+from dethpc.pytorch._training.metrics import Metrics
 from dethpc.pytorch.deepspeed._context import DeepSpeedTrialContext
 from dethpc.pytorch.deepspeed._saving import Saving
 

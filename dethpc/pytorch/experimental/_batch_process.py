@@ -60,7 +60,7 @@ class TorchBatchProcessorContext(_PyTorchReducerContext):
         """A directory whose files are in checkpoint storage after the block, below a folder of this worker's. Files of the
         same name, from an earlier block, are replaced."""
         self._use_default_storage = True
-        return self._core_context.checkpoint._store.beside(self._storage_path)
+        return self._core_context.checkpoint._store.synced_folder(self._storage_path)
 
     def report_metrics(self, group: str, steps_completed: int, metrics: Dict[str, Any]) -> None:
         """As ``core_context.train.report_metrics()``."""

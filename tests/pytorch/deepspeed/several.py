@@ -13,10 +13,10 @@ from model_def import PipelineTrial, SmallTrial, hparams, same, train, weights
 
 import determined as det
 from determined.core import _reporter
-from determined.pytorch import _due
+from determined.pytorch._training import due
 from determined.pytorch.deepspeed import DeepSpeedTrialContext
 
-_due.LOOK_EVERY = 0.0  # whether to stop is asked after each batch
+due.LOOK_EVERY = 0.0  # whether to stop is asked after each batch
 _reporter._FLUSH = 0.1  # there is no master to wait for
 torch.set_num_threads(1)
 atexit.register(lambda: print("left", not torch.distributed.is_initialized(), flush=True))
