@@ -9,8 +9,9 @@ import os
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Union
 
-from dethpc.client import address, experiments, models, trials, workspaces
+from dethpc.client import address
 from dethpc.client.login import login
+from dethpc.client.nouns import experiments, models, trials, workspaces
 from dethpc.client.session import Session
 from dethpc.errors import ContextError, MasterUnreachable, Unauthorized
 from dethpc.experimental._order import OrderBy
@@ -59,7 +60,7 @@ class Determined:
                 f"not logged in at {url}: give user and password, or set DET_USER_TOKEN to what `det token create` prints",
                 401,
             )
-        self._session = Session(own or url, token, cert=cert, cert_name=cert_name)
+        self._session = Session(own or url, token, trust=(cert, cert_name))
 
     @classmethod
     def _from_session(cls, session: Session) -> Determined:
@@ -235,7 +236,7 @@ class Determined:
     def create_user(self, username: str, admin: bool, password: Optional[str] = None, remote: bool = False) -> User:
         """One who is no admin may look. Without a password the user logs in by access tokens alone, as with ``remote``: there is no
         identity provider. Raises AlreadyExists, Refused."""
-        from dethpc.client import users
+        from dethpc.client.nouns import users
 
         wire = users.create(self._session, username, "" if remote else password or "", admin=admin)
         return User._from_wire(self._session, wire)

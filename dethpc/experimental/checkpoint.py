@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
-from dethpc.client import checkpoints
+from dethpc.client.nouns import checkpoints
 from dethpc.client.session import Session
 from dethpc.errors import CheckpointStateException
 from dethpc.experimental._download import DownloadMode as DownloadMode

@@ -7,9 +7,8 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Union
 
-from dethpc.client import experiments, workspaces
-from dethpc.client.patience import patiently
-from dethpc.client.session import Session
+from dethpc.client.nouns import experiments, workspaces
+from dethpc.client.session import Session, patiently
 from dethpc.experimental import checkpoint, trial
 from dethpc.experimental._order import OrderBy
 

@@ -7,6 +7,7 @@ import datetime
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from dethpc.client.session import Session
+from dethpc.domain.text.times import moment
 
 
 @dataclasses.dataclass
@@ -61,7 +62,7 @@ def _from_wire(report: Dict[str, Any]) -> TrialMetrics:
         trial_id=report["trialId"],
         trial_run_id=report["trialRunId"],
         steps_completed=report["totalBatches"],
-        end_time=datetime.datetime.fromisoformat(report["endTime"].replace("Z", "+00:00")),
+        end_time=moment(report["endTime"]),
         metrics=values.get("validation_metrics", values.get("avg_metrics")) or {},
         group=report["group"],
         batch_metrics=values.get("batch_metrics"),

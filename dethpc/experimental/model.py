@@ -7,8 +7,9 @@ import enum
 import json
 from typing import Any, Dict, Iterable, List, Optional
 
-from dethpc.client import models
+from dethpc.client.nouns import models
 from dethpc.client.session import Session
+from dethpc.domain.text.times import moment
 from dethpc.experimental import metrics
 from dethpc.experimental._order import OrderBy
 from dethpc.experimental.checkpoint import Checkpoint
@@ -48,6 +49,9 @@ class ModelVersion:
         self.name: Optional[str] = None
         self.comment: Optional[str] = None
         self.notes: Optional[str] = None
+
+    def __repr__(self) -> str:
+        return f"ModelVersion(model_name={self.model_name}, model_version={self.model_version}, name={self.name})"
 
     @classmethod
     def _from_wire(cls, session: Session, wire: Dict[str, Any]) -> ModelVersion:
@@ -113,8 +117,8 @@ class Model:
         self.name = wire["name"]
         self.model_id = wire["id"]
         self.description = wire.get("description") or ""
-        self.creation_time = _time(wire["creationTime"])
-        self.last_updated_time = _time(wire["lastUpdatedTime"])
+        self.creation_time = moment(wire["creationTime"])
+        self.last_updated_time = moment(wire["lastUpdatedTime"])
         self.metadata = wire.get("metadata") or {}
         self.labels = list(wire.get("labels") or [])
         self.username = wire.get("username") or ""
@@ -183,7 +187,3 @@ class Model:
 
     def _change(self, **fields: Any) -> None:
         self._take(models.change(self._session, self.name, **fields))
-
-
-def _time(text: str) -> datetime.datetime:
-    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))

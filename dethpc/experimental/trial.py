@@ -6,7 +6,7 @@ import datetime
 import enum
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Union
 
-from dethpc.client import logs, trials
+from dethpc.client.nouns import logs, trials
 from dethpc.client.session import Session
 from dethpc.experimental import checkpoint, metrics
 from dethpc.experimental._order import OrderBy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Optional
 
-from dethpc.client import workspaces
+from dethpc.client.nouns import workspaces
 from dethpc.client.session import Session
 from dethpc.experimental.experiment import Experiment
 
@@ -52,6 +52,9 @@ class Project:
         self.workspace_id: Optional[int] = None
         self.username: Optional[str] = None
         self.key: Optional[str] = None
+
+    def __repr__(self) -> str:
+        return f"Project(id={self.id}, name={self.name})"
 
     @classmethod
     def _from_wire(cls, session: Session, wire: Dict[str, Any]) -> Project:
@@ -128,6 +131,9 @@ class Workspace:
         self._session = session
         self.name = workspace_name
         self.id: int = workspace_id or workspaces.workspace(session, str(workspace_name))["id"]
+
+    def __repr__(self) -> str:
+        return f"Workspace(id={self.id}, name={self.name})"
 
     @classmethod
     def _from_wire(cls, session: Session, wire: Dict[str, Any]) -> Workspace:

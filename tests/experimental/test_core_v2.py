@@ -175,7 +175,7 @@ with core_v2.init_context(config=config) as context:
     wait_until(has_reported)
     served.session.post("/api/v1/trials/1/kill")
     _, err = process.communicate(timeout=LONG_ENOUGH)
-    assert process.returncode == 1 and "killed by its owner" in err
+    assert process.returncode == 1 and "killed by a user" in err
     assert get(served, "trials/1")["trial"]["state"] == "STATE_CANCELED"
 
 

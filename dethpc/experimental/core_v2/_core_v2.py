@@ -6,10 +6,11 @@ import atexit
 import dataclasses
 import json
 import os
+import sys
 import types
 import uuid
 import warnings
-from typing import Any, Callable, Dict, List, Optional, Type, TypeVar, Union
+from typing import Any, Callable, Dict, List, NoReturn, Optional, Type, TypeVar, Union
 
 from dethpc import core
 from dethpc.client.session import Session
@@ -20,7 +21,6 @@ from dethpc.core._rest import RestReporter, UnmanagedReporter
 from dethpc.core._tensorboard import TensorboardFiles, TensorboardWriter, folder_of, local_folder
 from dethpc.errors import InvalidHP
 from dethpc.experimental._determined import Determined
-from dethpc.experimental.core_v2._ending import Ending
 from dethpc.experimental.core_v2._shipper import LogShipper
 from dethpc.storage import build
 
@@ -330,3 +330,25 @@ def _trial(session: Session, chosen: Dict[str, Any], config: Config) -> ClusterI
     )
     info._experiment_uuid = answer.get("jobId") or ""
     return info
+
+
+class Ending:
+    """How this process ends: at exit Python says no more that an exception, or an exit code, is why.
+
+    Watches from its making on. ``error`` is the exception that nobody caught, or the ``SystemExit`` of a failure.
+
+    A program that catches its own ``sys.exit`` of a failure, and goes on, counts as failed.
+    """
+
+    def __init__(self) -> None:
+        self.error: Optional[BaseException] = None
+        self._exit, self._uncaught = sys.exit, sys.excepthook
+        sys.exit, sys.excepthook = self._leave, self._fail
+
+    def _leave(self, status: Any = None, /) -> NoReturn:
+        self.error = SystemExit(status) if status else None
+        self._exit(status)
+
+    def _fail(self, kind: Type[BaseException], error: BaseException, traceback: Optional[types.TracebackType]) -> None:
+        self.error = error
+        self._uncaught(kind, error, traceback)
