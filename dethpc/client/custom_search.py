@@ -19,18 +19,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar, Union
 
-from dethpc.client import address, experiments
+from dethpc.client import address
+from dethpc.client.nouns import experiments
 from dethpc.client.search_operations import (
     Close,
     Create,
     ExitedReason,
-    Json,
     Operation,
     Progress,
     Shutdown,
     ValidateAfter,
 )
-from dethpc.client.session import Session
+from dethpc.client.session import Json, Session
 from dethpc.errors import ContextError, MasterUnreachable, NotTheMaster, Refused
 from dethpc.rundir.files import read_json, write_json
 
@@ -162,7 +162,7 @@ class LocalSearchRunner:
             self._save()
         experiment = self.state.experiment_id
         logger.info("experiment %d: searching", experiment)
-        while not self.state.experiment_completed:
+        while not self.state.experiment_completed and not self._interrupted():
             for event in self._events(experiment):
                 if "experimentInactive" in event:
                     self.state.experiment_completed = True
@@ -171,6 +171,10 @@ class LocalSearchRunner:
                     break
                 self._deal_with(experiment, event)
         return experiment
+
+    def _interrupted(self) -> bool:
+        """Whether the search is to go on in a later start of its program."""
+        return False
 
     # --- events and answers
 
@@ -325,23 +329,31 @@ class LocalSearchRunner:
         earlier = self._created_before(session)
         if earlier is not None:
             return earlier
-        if isinstance(config, Mapping):
-            name, text = "config", json.dumps(config)  # JSON is YAML
-        else:
-            name, text = str(config), Path(config).read_text(encoding="utf-8")
+        text = self._with_key(config)
         try:
-            # Need pydantic and pathspec, which a compute node does without.
-            from dethpc.config.loading import with_overrides
-            from dethpc.context.collect import collect
+            from dethpc.context.collect import collect  # needs pathspec, which a compute node may do without
         except ImportError as error:
             raise ContextError(
                 f"this Python cannot create experiments ({error}); run the search where dethpc is installed"
             ) from error
-        text = with_overrides(text, [f'data.{_KEY}="{self._key}"'], file=name)
         whole = isinstance(model_dir, (str, os.PathLike))
         context = collect(Path(model_dir) if whole else None, [Path(path) for path in includes or ()])  # type: ignore[arg-type]
         files = [*([] if whole else model_dir or []), *context.model_definition()]  # type: ignore[misc]
         return int(experiments.create(session, text, files)["experiment"]["id"])
+
+    def _with_key(self, config: Union[str, os.PathLike[str], Mapping[str, Any]]) -> str:
+        """The configuration as YAML, with what tells this search's experiment from others."""
+        if isinstance(config, Mapping):
+            return json.dumps({**config, "data": {**(config.get("data") or {}), _KEY: self._key}})  # JSON is YAML
+        try:
+            from dethpc.config.loading import with_overrides  # needs pydantic
+        except ImportError as error:
+            raise ContextError(
+                f"this Python cannot read {config} ({error}): read it with a YAML library, and hand over the mapping"
+            ) from error
+        return with_overrides(
+            Path(config).read_text(encoding="utf-8"), [f'data.{_KEY}="{self._key}"'], file=str(config)
+        )
 
     def _created_before(self, session: Session) -> Optional[int]:
         """The experiment of an earlier start that was killed before it could note its id."""
@@ -350,3 +362,28 @@ class LocalSearchRunner:
             if ((experiment.get("config") or {}).get("data") or {}).get(_KEY) == self._key:
                 return int(experiment["id"])
         return None
+
+
+class RemoteSearchRunner(LocalSearchRunner):
+    """Runs a search method in a job: the entrypoint of an experiment with one trial, usually without slots, or of a task.
+
+    What a restart needs lies in ``$DET_TRIAL_DIR``, so the search goes on when its job is preempted, fails, or the trial is paused
+    and goes on. In a task, which has no such folder, it lies in ``searcher_dir`` of the folder that the task starts in.
+    ``context`` is the Core API's, as published programs hand it over: with it, ``run`` returns before the search has ended when the
+    job is asked to stop.
+    """
+
+    def __init__(
+        self,
+        search_method: SearchMethod,
+        context: Any = None,
+        session: Optional[Session] = None,
+        *,
+        patience: float = 3600.0,
+    ) -> None:
+        folder = os.environ.get("DET_TRIAL_DIR")
+        super().__init__(search_method, Path(folder, "searcher") if folder else None, session, patience=patience)
+        self._context = context
+
+    def _interrupted(self) -> bool:
+        return self._context is not None and bool(self._context.preempt.should_preempt())

@@ -5,35 +5,46 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from binascii import b2a_base64
 from typing import Dict, Iterator
 
 from dethpc.domain.environment import Environment
+from dethpc.errors import ContextError
 
-_FRAMEWORKS = ("torch", "tensorflow", "jax", "keras", "lightning", "transformers")
+_PACKAGES = ("torch", "tensorflow", "jax", "keras", "lightning", "transformers", "jupyterlab", "tensorboard")
+"""Frameworks, and what notebooks and TensorBoards start."""
 
 
 def here() -> Environment:
     """This process's, which is the shell's: the interpreter that runs ``det`` adds nothing to it."""
     python = shutil.which("python3") or ""
-    return Environment.of(os.environb, python=python, packages=frameworks(python) if python else {})
+    return Environment.of(os.environb, python=python, packages=packages(python) if python else {})
 
 
-def frameworks(python: str) -> Dict[str, str]:
-    """Which frameworks an interpreter finds, name -> version, by the names of folders: starting it would take longer."""
+def encoded() -> str:
+    """``here``, as requests carry it. Raises ContextError."""
+    try:
+        return b2a_base64(here().to_bytes(), newline=False).decode()
+    except ValueError as error:
+        raise ContextError(str(error)) from None
+
+
+def packages(python: str) -> Dict[str, str]:
+    """Which of ``_PACKAGES`` an interpreter finds, name -> version, by the names of folders: starting it would take longer."""
     versions: Dict[str, str] = {}
-    for folder in _packages(python):
+    for folder in _folders(python):
         try:
             names = os.listdir(folder)
         except OSError:
             continue
         for name in names:
             package, _, version = name.partition("-")
-            if package in _FRAMEWORKS and version.endswith(".dist-info"):
+            if package in _PACKAGES and version.endswith(".dist-info"):
                 versions.setdefault(package, version[: -len(".dist-info")])
-    return {name: versions[name] for name in _FRAMEWORKS if name in versions}
+    return {name: versions[name] for name in _PACKAGES if name in versions}
 
 
-def _packages(python: str) -> Iterator[str]:
+def _folders(python: str) -> Iterator[str]:
     """Folders that it imports from, as far as one can tell without asking it; the first that holds a package counts."""
     yield from filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     prefix = os.path.dirname(os.path.dirname(os.path.abspath(python)))

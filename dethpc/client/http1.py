@@ -62,6 +62,12 @@ class Connection:
         with _as_os_errors(self.sock):
             return Answer(self.sock, self._http.getresponse())
 
+    def detach(self) -> socket.socket:
+        """The socket, which is the caller's from now on."""
+        sock, self.sock = self.sock, socket.socket()
+        self._http.sock = None
+        return sock
+
     def close(self) -> None:
         self._http.close()
         self.sock.close()

@@ -20,7 +20,7 @@ def hashed(password: str) -> str:
 
 def login(url: str, user: str, password: str, *, cert: Optional[str] = None, cert_name: Optional[str] = None) -> str:
     """A token. Where you have the token file of the master at ``url``, its server must prove that it is that master before it gets
-    the password, as it must before it gets the file's token. ``cert``, ``cert_name``: see Session.
+    the password, as it must before it gets the file's token. ``cert``, ``cert_name``: see HttpTransport.
 
     Raises Unauthorized when name or password is wrong, or the server does not prove itself.
     """

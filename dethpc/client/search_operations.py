@@ -5,9 +5,9 @@ from __future__ import annotations
 import enum
 import uuid
 from dataclasses import dataclass
-from typing import Any, Dict, Mapping
+from typing import Any, Mapping
 
-Json = Dict[str, Any]
+from dethpc.client.session import Json
 
 
 class ExitedReason(enum.Enum):

@@ -4,20 +4,40 @@ from __future__ import annotations
 
 import json as _json
 import os
+import socket
 import time
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple, TypeVar, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    Mapping,
+    NamedTuple,
+    NoReturn,
+    Optional,
+    Sequence,
+    Tuple,
+    TypedDict,
+    TypeVar,
+    Union,
+)
 
 from dethpc.client.address import MasterFinder
-from dethpc.client.proof import proved_token
+from dethpc.client.proof import OwnerToken, proved_token
 from dethpc.client.transport import HttpTransport, NoAnswer, OnSent, Response, Transport
+from dethpc.domain.ids import AttemptId
 from dethpc.errors import (
     APIException,
     ConfigError,
+    DethpcError,
     ForbiddenException,
     MasterError,
     MasterNotFoundException,
+    MasterUnreachable,
     NotFoundException,
     NotSupportedYet,
+    NotTheMaster,
     Problem,
     Refused,
     RunOver,
@@ -25,8 +45,13 @@ from dethpc.errors import (
     path_of,
 )
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 T = TypeVar("T")
 Params = Mapping[str, Any]
+Json = Dict[str, Any]
+"""An object of the REST API."""
 
 
 class _Request(NamedTuple):
@@ -37,6 +62,16 @@ class _Request(NamedTuple):
     timeout: Optional[float] = None
     again: bool = True  # the master may act on it twice
     on_sent: Optional[OnSent] = None
+    fields: Mapping[str, str] = {}  # of the header, beside the usual ones
+
+
+class Options(TypedDict, total=False):
+    """How a request is sent. ``timeout``: the session's, unless given. ``idempotent``: it may be sent again. ``on_sent`` is called
+    with the progress of a large body."""
+
+    timeout: Optional[float]
+    idempotent: bool
+    on_sent: Optional[OnSent]
 
 
 _IDEMPOTENT = ("GET", "PUT", "DELETE", "HEAD")
@@ -46,12 +81,12 @@ class Session:
     """Requests to one master with one token.
 
     ``master``: its URL, a MasterFinder, or a Transport of any kind. Any thread may use a session. ``timeout`` is in seconds and
-    covers connecting and every wait for bytes. A call that the master cannot have acted on (no connection, or broken while sending)
-    is tried again up to ``retries`` times with growing pauses; any other only if it is idempotent (GET, PUT, DELETE, or
-    ``idempotent=True``). Over HTTP a ``token`` that is an OwnerToken or a run's goes over no connection whose server has not proved
-    to be the master that it is for. ``cert`` and ``cert_name``: as HttpTransport has them. Where the address is not ``certain`` to
-    be a master's, an empty answer is believed once the server has named its version: some servers say {} to everything, which
-    would read as empty lists and as orders that were carried out.
+    covers connecting and every wait for bytes. A call that the master cannot have acted on (no connection, or broken while
+    sending) is tried again up to ``retries`` times with growing pauses; any other only if it is idempotent (GET, PUT, DELETE,
+    or ``idempotent=True``). Over HTTP a ``token`` that is an OwnerToken or a run's goes over no connection whose server has not
+    proved to be the master that it is for. ``trust``: the ``cert`` and the ``cert_name`` of HttpTransport. Where the address is
+    not ``certain`` to be a master's, an empty answer is believed once the server has named its version: some servers say {} to
+    everything, which would read as empty lists and as orders that were carried out.
 
     Every call raises MasterUnreachable (no answer; with a run's token also: no proof), Unauthorized (401, 403), NotFound (404),
     RunOver (410), ConfigError (the answer lists problems), Refused (other 4xx), NotSupportedYet (501), MasterError (anything else).
@@ -65,11 +100,11 @@ class Session:
         *,
         timeout: float = 30.0,
         retries: int = 3,
-        cert: Optional[str] = None,
-        cert_name: Optional[str] = None,
+        trust: Tuple[Optional[str], Optional[str]] = (None, None),
         certain: bool = True,
     ) -> None:
         if isinstance(master, (str, MasterFinder)):
+            cert, cert_name = trust
             self._transport: Transport = HttpTransport(master, proved_token(token), cert=cert, cert_name=cert_name)
         else:
             self._transport = master
@@ -79,6 +114,11 @@ class Session:
         self._certain = certain
         # What the master said of itself (GET /api/v1/master), where that was asked already.
         self.about: Optional[Any] = None
+
+    @property
+    def is_owners(self) -> bool:
+        """Whether its token is the file of the master's owner, who is user 1."""
+        return isinstance(self._token, OwnerToken)
 
     @property
     def url(self) -> str:
@@ -94,14 +134,10 @@ class Session:
         json: Any = None,
         *,
         params: Optional[Params] = None,
-        timeout: Optional[float] = None,
-        idempotent: bool = False,
-        on_sent: Optional[OnSent] = None,
+        **options: Unpack[Options],
     ) -> Any:
-        """``json``: bytes go as they are, as text. ``on_sent`` hears how much of a large body is on its way."""
-        return self.request(
-            "POST", path, params=params, json=json, timeout=timeout, idempotent=idempotent, on_sent=on_sent
-        )
+        """``json``: bytes go as they are, as text."""
+        return self.request("POST", path, params=params, json=json, **options)
 
     def put(self, path: str, json: Any = None, *, params: Optional[Params] = None) -> Any:
         return self.request("PUT", path, params=params, json=json)
@@ -112,9 +148,18 @@ class Session:
     def delete(self, path: str, json: Any = None, *, params: Optional[Params] = None) -> Any:
         return self.request("DELETE", path, params=params, json=json)
 
-    def raw(self, path: str, params: Optional[Params] = None, *, timeout: Optional[float] = None) -> bytes:
-        """GET whatever is there, undecoded: archives and other files."""
-        return self.exchange("GET", path, params=params, timeout=timeout)
+    def raw(
+        self,
+        path: str,
+        params: Optional[Params] = None,
+        *,
+        timeout: Optional[float] = None,
+        fields: Optional[Mapping[str, str]] = None,
+    ) -> bytes:
+        """GET whatever is there, undecoded: archives and other files. ``fields``: of the header, beside the usual ones."""
+        return self._exchange(
+            _Request("GET", path, params, timeout=timeout, fields=fields or {}), _whole, self._retries
+        )
 
     def exchange(
         self,
@@ -123,12 +168,11 @@ class Session:
         *,
         params: Optional[Params] = None,
         json: Any = None,
-        timeout: Optional[float] = None,
-        idempotent: bool = False,
-        on_sent: Optional[OnSent] = None,
+        **options: Unpack[Options],
     ) -> bytes:
         """The answer undecoded."""
-        request = _Request(method, path, params, json, timeout, idempotent or method in _IDEMPOTENT, on_sent)
+        again = options.get("idempotent", False) or method in _IDEMPOTENT
+        request = _Request(method, path, params, json, options.get("timeout"), again, options.get("on_sent"))
         return self._exchange(request, _whole, self._retries)
 
     def request(
@@ -138,14 +182,10 @@ class Session:
         *,
         params: Optional[Params] = None,
         json: Any = None,
-        timeout: Optional[float] = None,
-        idempotent: bool = False,
-        on_sent: Optional[OnSent] = None,
+        **options: Unpack[Options],
     ) -> Any:
         """The object that the answer is in JSON."""
-        body = self.exchange(
-            method, path, params=params, json=json, timeout=timeout, idempotent=idempotent, on_sent=on_sent
-        )
+        body = self.exchange(method, path, params=params, json=json, **options)
         answer = self._decoded(body, path)
         if not isinstance(answer, dict):
             raise self._no_master(path)
@@ -190,6 +230,16 @@ class Session:
             answer.close()
             raise
 
+    def dial(self) -> Tuple[socket.socket, Mapping[str, str]]:
+        """A connection to the master that no request has used, and the header fields of a request on it. Raises
+        MasterUnreachable, MasterError."""
+        if not isinstance(self._transport, HttpTransport):
+            raise NotSupportedYet("there is no network between this session and its master")
+        try:
+            return self._transport.dial(self._timeout), self._headers(None)
+        except NoAnswer as error:
+            raise self._unreachable(error) from None
+
     def close(self) -> None:
         """Close what this thread keeps open. The session stays usable."""
         self._transport.close()
@@ -198,9 +248,9 @@ class Session:
 
     def _exchange(self, request: _Request, take: Callable[[Response], T], retries: int) -> T:
         """What ``take`` makes of the answer. A failure while it does counts as a failure of the request."""
-        method, path, params, json, timeout, again, on_sent = request
+        method, path, params, json, timeout, again, on_sent, fields = request
         body = json if json is None or isinstance(json, bytes) else _json.dumps(json, separators=(",", ":")).encode()
-        target, headers = path + _query(params), self._headers(json)
+        target, headers = path + _query(params), {**self._headers(json), **fields}
         tries = 0
         while True:
             final = False
@@ -301,8 +351,8 @@ def _text(value: Any) -> Union[str, Sequence[str]]:
 
 def _http_status(error: Any) -> int:
     """The HTTP status of an error inside a stream, from Determined's gRPC code."""
-    code = error.get("code", 13) if isinstance(error, dict) else 13
-    return {3: 400, 5: 404, 6: 409, 7: 403, 9: 412, 12: 501, 14: 503, 16: 401}.get(code, 500)
+    code = error.get("code", error.get("grpcCode")) if isinstance(error, dict) else None
+    return {3: 400, 5: 404, 6: 409, 7: 403, 9: 412, 12: 501, 14: 503, 16: 401}.get(code or 13, 500)
 
 
 def _strange(status: int, url: str) -> str:
@@ -366,7 +416,36 @@ def _fail(status: int, body: bytes, url: str) -> NoReturn:
 
 def _problem(item: Mapping[str, Any]) -> Problem:
     path, value, allowed = path_of(str(item.get("field", ""))), str(item.get("found", "")), str(item.get("allowed", ""))
-    where = {"file": item.get("file"), "line": item.get("line")}
-    if "message" not in item:  # a master of an earlier release
-        return Problem.of_value(path, value, allowed, item.get("hint"), **where)
-    return Problem(path, str(item["message"]), item.get("hint"), found=value, allowed=allowed, **where)
+    if "message" in item:
+        problem = Problem(path, str(item["message"]), item.get("hint"), found=value, allowed=allowed)
+    else:  # a master of an earlier release
+        problem = Problem.of_value(path, value, allowed, item.get("hint"))
+    return problem.at(item.get("file"), item.get("line"))
+
+
+PATIENCE = 60.0
+"""Seconds without the master."""
+
+
+def patiently(ask: Callable[[], T], patience: float = PATIENCE) -> T:
+    """What ``ask`` returns, asked again while the master is away. After ``patience`` seconds raises what it then raises."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            return ask()
+        except (MasterUnreachable, NotTheMaster):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+
+
+def notify(session: Session, attempt: AttemptId) -> bool:
+    """A run tells the master that the directory of an attempt has something new, which it then reads. False: the master did not
+    receive it. It finds out by itself a little later."""
+    try:
+        session.post(f"/api/v1/runs/{attempt.run}/attempts/{attempt.number}/events", {"lines": []}, idempotent=True)
+    except (DethpcError, OSError, ValueError):
+        return False
+    finally:
+        session.close()
+    return True

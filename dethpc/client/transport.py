@@ -140,6 +140,16 @@ class HttpTransport:
             self._look_again()
         return HttpResponse(self, url, connection, answer)
 
+    def dial(self, timeout: float) -> socket.socket:
+        """A new connection, for a protocol other than HTTP's requests and answers. Raises NoAnswer, MasterUnreachable,
+        NotTheMaster."""
+        url = self.url
+        try:
+            return (self._connect_locally(url, timeout) or self._connect(url, timeout)).detach()
+        except OSError as error:
+            self._look_again()
+            raise self.no_answer(error, sent=False) from None
+
     def no_answer(self, error: OSError, *, sent: bool) -> NoAnswer:
         """A server that was silent for all its time is not asked again. But what a MasterFinder's master was may be back, or
         elsewhere, in a moment."""

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from dethpc.client.environment import frameworks, here
+from dethpc.client.environment import here, packages
 
 
-def interpreter(folder: Path, version: str = "3.11", packages: str = "site-packages", settings: str = "") -> Path:
+def interpreter(folder: Path, version: str = "3.11", folder_name: str = "site-packages", settings: str = "") -> Path:
     (folder / "bin").mkdir(parents=True)
-    (folder / "lib" / f"python{version}" / packages).mkdir(parents=True)
+    (folder / "lib" / f"python{version}" / folder_name).mkdir(parents=True)
     python = folder / "bin" / "python3"
     python.write_text("#!/bin/sh\nexit 1\n")  # nobody starts it
     python.chmod(0o755)
@@ -25,12 +25,18 @@ def install(python: Path, name: str) -> Path:
     return folder
 
 
-def test_frameworks_are_found_without_starting_the_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_are_found_without_starting_the_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)
     python = interpreter(tmp_path / "env")
-    for name in ("torch-2.13.0+cpu.dist-info", "torchvision-1.dist-info", "jax-0.9.dist-info", "torch"):
+    for name in (
+        "torch-2.13.0+cpu.dist-info",
+        "torchvision-1.dist-info",
+        "jax-0.9.dist-info",
+        "torch",
+        "jupyterlab-4.4.dist-info",
+    ):
         install(python, name)
-    assert frameworks(str(python)) == {"torch": "2.13.0+cpu", "jax": "0.9"}
+    assert packages(str(python)) == {"torch": "2.13.0+cpu", "jax": "0.9", "jupyterlab": "4.4"}
 
 
 def test_a_venv_has_those_of_its_base_only_where_it_sees_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +47,7 @@ def test_a_venv_has_those_of_its_base_only_where_it_sees_them(tmp_path: Path, mo
         python = interpreter(tmp_path / sees, settings=f"include-system-site-packages = {sees}\n")
         python.unlink()
         python.symlink_to(base)
-        assert frameworks(str(python)) == found
+        assert packages(str(python)) == found
 
 
 def test_folders_of_pth_files_and_of_pythonpath_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +56,7 @@ def test_folders_of_pth_files_and_of_pythonpath_count(tmp_path: Path, monkeypatc
         (folder / name).mkdir(parents=True)
     (install(python, "x") / "a.pth").write_text(f"import os\n{more}\n/nowhere\n")
     monkeypatch.setenv("PYTHONPATH", str(first))
-    assert frameworks(str(python)) == {"torch": "2", "keras": "3"}
+    assert packages(str(python)) == {"torch": "2", "keras": "3"}
 
 
 def test_the_python3_is_the_first_on_path_and_not_the_one_that_runs_det(

@@ -14,8 +14,8 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 import pytest
 
 from dethpc import errors
-from dethpc.client import experiments
 from dethpc.client.address import MasterFinder, auth_json, canonical, home, master_url, token
+from dethpc.client.nouns import experiments
 from dethpc.client.proof import OwnerToken
 from dethpc.client.session import Session
 from dethpc.client.transport import HttpTransport, NoAnswer

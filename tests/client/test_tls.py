@@ -94,8 +94,8 @@ def say(home: Home, url: str, certificate: str) -> None:
     home.master_file.write_text(json.dumps({"url": url, "certificate": certificate}))
 
 
-def get(url: str, **options: str) -> object:
-    session = Session(url, retries=0, **options)  # type: ignore[arg-type]
+def get(url: str, cert: str | None = None, cert_name: str | None = None) -> object:
+    session = Session(url, retries=0, trust=(cert, cert_name))
     try:
         return session.get("/x")
     finally:
@@ -127,12 +127,12 @@ def test_a_relay_with_a_certificate_of_its_own_gets_no_token_even_from_who_trust
 ) -> None:
     """The address in the proof does not matter over TLS: it may be translated on the way."""
     master, relay = serve("other"), serve("third")
-    session = Session(master.url, OwnerToken("secret"), retries=0, cert="noverify")
+    session = Session(master.url, OwnerToken("secret"), retries=0, trust=("noverify", None))
     assert session.get("/x") == {"path": "/x"}
     session.close()
     relay.signs = master.tls.shown
     with pytest.raises(Unauthorized, match="does not prove"):
-        Session(relay.url, OwnerToken("secret"), retries=0, cert="noverify").get("/x")
+        Session(relay.url, OwnerToken("secret"), retries=0, trust=("noverify", None)).get("/x")
     assert all(path.startswith(PATH) for path in relay.asked) and len(relay.asked) == 1
 
 
@@ -214,7 +214,7 @@ def test_a_certificate_that_the_site_renews_is_shown_to_new_connections(
 ) -> None:
     mine = serve()
     before = mine.tls.fingerprint()
-    session = Session(mine.url, retries=0, cert=str(mine.home.certificate))
+    session = Session(mine.url, retries=0, trust=(str(mine.home.certificate), None))
     assert session.get("/x") == {"path": "/x"}
     fresh = Home(tmp_path / "fresh")
     fresh.make()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Mapping, Sequence
+from typing import Iterator, List, Mapping, Sequence
 
-from dethpc.client.session import Session
+from dethpc.client import names
+from dethpc.client.session import Json, Session
 from dethpc.domain.secrets import MASK
 from dethpc.domain.trial_config import TrialConfig
 from dethpc.errors import Refused
-
-Json = Dict[str, Any]
 
 
 def get(session: Session, uuid: str) -> Json:
@@ -26,6 +25,21 @@ def listing(session: Session, *, states: Sequence[str] = (), offset: int = 0, li
     return page
 
 
+def beginning(session: Session, uuid: str) -> str:
+    """The uuid of the checkpoint that begins so. Raises NotFound, Refused."""
+    params: Json = {"uuid": uuid, "limit": _ALIKE, "orderBy": "ORDER_BY_DESC"}
+    rows = session.get("/api/v1/checkpoints", params=params)["checkpoints"]
+    return names.choose("checkpoint", uuid, map(_candidate, rows), beginnings=True)
+
+
+def _candidate(row: Json) -> names.Candidate:
+    training, steps = row["training"], (row["metadata"] or {}).get("steps_completed")
+    return names.Candidate(
+        row["uuid"], "", f"experiment {training['experimentId']}, trial {training['trialId']}, step {steps}"
+    )
+
+
+_ALIKE = 50  # checkpoints whose uuid begins alike
 _NAMED = 5  # files, of those that a checkpoint has
 
 

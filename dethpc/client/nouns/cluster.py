@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Iterator, List, Optional
 
-from dethpc.client.session import Session
+from dethpc.client.session import Json, Session
 
-Json = Dict[str, Any]
-
-_LOOKS = 120.0  # seconds; a busy Slurm answers late
+_DOCTOR_TIMEOUT = 120.0  # seconds; a busy Slurm answers late
 
 
 def master(session: Session) -> Json:
@@ -51,7 +49,7 @@ def diagnosis(session: Session) -> Json:
 
 def examine(session: Session) -> Json:
     """Let the master look again; as ``diagnosis``. Raises Refused while it does."""
-    report: Json = session.post("/api/v1/doctor", timeout=_LOOKS)
+    report: Json = session.post("/api/v1/doctor", timeout=_DOCTOR_TIMEOUT)
     return report
 
 

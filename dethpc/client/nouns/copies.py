@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, Iterator, Mapping
+from typing import Iterator, Mapping
 
-from dethpc.client.session import Session
-
-Json = Dict[str, Any]
+from dethpc.client.session import Json, Session
 
 _TAKES = 3600.0  # seconds; a large archive is unpacked before the master answers
 

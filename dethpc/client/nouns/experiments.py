@@ -7,20 +7,33 @@ present state does not allow the request, and ConfigError from ``create``.
 from __future__ import annotations
 
 import contextlib
-from binascii import a2b_base64, b2a_base64
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from binascii import a2b_base64
+from typing import TYPE_CHECKING, Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypedDict
 
-from dethpc.client.session import Session
+from dethpc.client.nouns import users
+from dethpc.client.session import Json, Session
 from dethpc.client.transport import OnSent
-from dethpc.errors import ContextError, NotFound
+from dethpc.domain.text.measures import plural
+from dethpc.errors import NotFound
 
-Json = Dict[str, Any]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 
 ACTIONS = ("pause", "activate", "cancel", "kill", "archive", "unarchive")
-_OWNER = 1  # the user id of whose master it is: nobody need ask for the name to list what is theirs
 _THERE = ("STATE_ACTIVE", "STATE_COMPLETED", "STATE_PARTIALLY_DELETED")  # of checkpoints that have files yet
 _PAGE = 500
 _UPLOAD = 600.0  # seconds; the context may be tens of megabytes
+
+
+class CreateOptions(TypedDict, total=False):
+    """``activate``: True, unless given. ``template``: the name of the one that the configuration is laid over."""
+
+    activate: bool
+    project: Optional[int]
+    parent: Optional[int]
+    template: Optional[str]
+    validate_only: bool
 
 
 def create(
@@ -28,36 +41,30 @@ def create(
     config: str,
     files: Sequence[Json],
     *,
-    activate: bool = True,
-    project: Optional[int] = None,
-    parent: Optional[int] = None,
-    template: Optional[str] = None,
-    validate_only: bool = False,
     with_environment: bool = True,
     on_sent: Optional[OnSent] = None,
+    **options: Unpack[CreateOptions],
 ) -> Json:
     """Create an experiment; returns {"experiment", "config", "warnings", "notes", "configWarnings", "environment"}.
 
     ``config`` is YAML; ``files`` is the context directory as ``v1File`` objects (path, type, content in base64, mtime, mode);
-    without any, that of the ``parent``, where there is one. ``template``: the name of the one that the configuration is laid over.
-    The experiment's jobs run in the environment of this process, which goes along; not ``with_environment``: in that of the
-    ``parent``. The master keeps contexts: files that it has already are not sent again. ``on_sent``: hears how many bytes of how
-    many were sent.
+    without any, that of the ``parent``, where there is one. The experiment's jobs run in the environment of this process, which
+    goes along; not ``with_environment``: in that of the ``parent``. The master keeps contexts: files that it has already are
+    not sent again. ``on_sent``: hears how many bytes of how many were sent.
     """
     from dethpc.client import environment  # here: few commands create anything
 
-    body: Json = {"config": config, "activate": activate, "validateOnly": validate_only}
-    try:
-        if with_environment:
-            body["environment"] = b2a_base64(environment.here().to_bytes(), newline=False).decode()
-    except ValueError as error:
-        raise ContextError(str(error)) from None
-    if project is not None:
-        body["projectId"] = project
-    if parent is not None:
-        body["parentId"] = parent
-    if template is not None:
-        body["template"] = template
+    body: Json = {
+        "config": config,
+        "activate": options.get("activate", True),
+        "validateOnly": options.get("validate_only", False),
+        "projectId": options.get("project"),
+        "parentId": options.get("parent"),
+        "template": options.get("template"),
+    }
+    body = {name: value for name, value in body.items() if value is not None}
+    if with_environment:
+        body["environment"] = environment.encoded()
     answer: Json
     if uploaded := _known(session, files):
         with contextlib.suppress(NotFound):  # it is gone meanwhile
@@ -98,6 +105,17 @@ def get(session: Session, experiment: int) -> Json:
     return answer
 
 
+def retain_logs(session: Session, noun: str, number: int, days: int) -> None:
+    """For how many days the logs of an experiment, or of a trial (``noun`` experiments or trials), are kept after its end; -1: for
+    ever."""
+    session.put(f"/api/v1/{noun}/{number}/retain_logs", {"numDays": days})
+
+
+def cleanup_logs(session: Session) -> int:
+    """Delete the logs that are due; of how many trials those were."""
+    return int(session.post("/api/v1/cleanup_logs")["removedCount"])
+
+
 def waiting(session: Session, experiment: int) -> Json:
     """What its trials wait for: {"text", "count", "groups"}, a group {"cause", "why", "sooner", "text", "startTime", "count",
     "trialIds"}."""
@@ -119,8 +137,9 @@ def goodput(session: Session, experiment: int, *, trials: bool = True) -> Json:
 
 
 class Filter(NamedTuple):
-    """Which experiments a list has. ``archived`` None: both; ``mine``: only those of the master's owner; ``name``: a part of the
-    name, in any case; ``labels``: experiments with all of them; ``ids``: only these, all if empty; ``project``: by id, 0 for all.
+    """Which experiments a list has. ``archived`` None: both; ``mine``: only those that the user of the session created; ``name``:
+    a part of the name, in any case; ``labels``: experiments with all of them; ``ids``: only these, all if empty; ``project``: by
+    id, 0 for all.
     """
 
     archived: Optional[bool] = None
@@ -148,7 +167,9 @@ def listing(
     params: Json = {"offset": offset, "limit": limit or -1, "sortBy": sort_by}  # on the wire 0 means 100
     params["orderBy"] = "ORDER_BY_DESC" if newest_first else "ORDER_BY_ASC"
     chosen: Json = {"states": list(which.states), "name": which.name, "labels": list(which.labels)}
-    chosen |= {"userIds": [_OWNER] * which.mine, "experimentIdFilter.incl": list(which.ids), "projectId": which.project}
+    chosen |= {"experimentIdFilter.incl": list(which.ids), "projectId": which.project}
+    if which.mine:
+        chosen["userIds"] = [users.own_id(session)]
     params.update({name: value for name, value in chosen.items() if value})
     if which.archived is not None:
         params["archived"] = which.archived
@@ -164,30 +185,28 @@ def search(session: Session, experiment: int, *, offset: int = 0, limit: int = 0
     return answer
 
 
+class TrialOptions(TypedDict, total=False):
+    """``sort_by``: SORT_BY_ID, unless given; SORT_BY_BEST_VALIDATION_METRIC sorts by the searcher's metric: ascending is the best
+    first, whatever is better for it. ``states``: only trials in one of them."""
+
+    sort_by: str
+    descending: bool
+    states: Sequence[str]
+
+
 def trials(
     session: Session,
     experiment: int,
     *,
-    sort_by: str = "SORT_BY_ID",
-    descending: bool = False,
     offset: int = 0,
     limit: int = 0,
-    states: Sequence[str] = (),
+    **options: Unpack[TrialOptions],
 ) -> Iterator[Json]:
-    """The trials in order, page by page. ``limit`` 0: all. ``SORT_BY_BEST_VALIDATION_METRIC`` sorts by the searcher's metric:
-    ascending is the best first, whatever is better for it. ``states``: only those in one of them."""
+    """The trials in order, page by page. ``limit`` 0: all."""
     got = 0
     while True:
         want = min(_PAGE, limit - got) if limit else _PAGE
-        answer = trial_page(
-            session,
-            experiment,
-            sort_by=sort_by,
-            descending=descending,
-            offset=offset + got,
-            limit=want,
-            states=states,
-        )
+        answer = trial_page(session, experiment, offset=offset + got, limit=want, **options)
         page: List[Json] = answer["trials"]
         yield from page
         got += len(page)
@@ -199,20 +218,19 @@ def trial_page(
     session: Session,
     experiment: int,
     *,
-    sort_by: str,
-    descending: bool,
     offset: int,
     limit: int,
-    states: Sequence[str],
+    **options: Unpack[TrialOptions],
 ) -> Json:
     """One page of ``trials``, and how many there are in all: {"trials": [...], "pagination": {"total", ...}}."""
-    params = {
-        "sortBy": sort_by,
-        "orderBy": "ORDER_BY_DESC" if descending else "ORDER_BY_ASC",
+    params: Json = {
+        "sortBy": options.get("sort_by", "SORT_BY_ID"),
+        "orderBy": "ORDER_BY_DESC" if options.get("descending") else "ORDER_BY_ASC",
         "offset": offset,
         "limit": limit,
-        **({"states": list(states)} if states else {}),
     }
+    if states := options.get("states"):
+        params["states"] = list(states)
     answer: Json = session.get(f"/api/v1/experiments/{experiment}/trials", params=params)
     return {**answer, "trials": answer.get("trials") or []}
 
@@ -343,3 +361,39 @@ def import_run(session: Session, run_directory: str) -> Json:
     """Take in the journal of a run that was submitted by hand; returns {"experiment"}."""
     answer: Json = session.post("/api/v1/experiments/import", json={"runDirectory": run_directory}, timeout=_UPLOAD)
     return answer
+
+
+class SearchCost(NamedTuple):
+    """The cost of a search. ``total`` and ``longest``: of all trials, and of the longest, in ``unit``; None where trials train to
+    their own end."""
+
+    trials: int
+    total: Optional[int]
+    longest: Optional[int]
+    unit: str
+
+    @classmethod
+    def of(cls, preview: Json) -> SearchCost:
+        """Computed from its preview (``preview``)."""
+        trials = preview["summary"]["trials"]
+        count = sum(trial["count"] for trial in trials)
+        if not trials or any(trial["unit"]["maxLength"] for trial in trials):
+            return cls(count, None, None, "")
+        total = sum(trial["count"] * trial["unit"]["value"] for trial in trials)
+        return cls(count, total, max(trial["unit"]["value"] for trial in trials), trials[0]["unit"]["name"] or "")
+
+    @property
+    def words(self) -> str:
+        line = plural(self.trials, "trial")
+        if self.total is not None and self.longest:
+            alone = self.total / self.longest
+            line += f", {self.total} {self.unit} in total, as much as {alone:.4g} trials of {self.longest} {self.unit}"
+        return line
+
+    def slot_seconds(self, other: SearchCost, spent: float) -> Optional[float]:
+        """What this one costs at the pace of another, which took ``spent`` slot-seconds; None where they cannot be compared."""
+        if self.total is not None and other.total and self.unit == other.unit:
+            return spent * self.total / other.total
+        if self.total is None and other.total is None and other.trials:
+            return spent * self.trials / other.trials
+        return None

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence
+from typing import List, Sequence
 
-from dethpc.client.session import Session
-
-Json = Dict[str, Any]
+from dethpc.client.session import Json, Session
 
 
 def images(session: Session) -> Json:

@@ -1,4 +1,4 @@
-"""Logs of a trial over the REST API, followed across restarts of the master."""
+"""Logs of trials and of other tasks over the REST API, followed across restarts of the master."""
 
 from __future__ import annotations
 
@@ -7,13 +7,27 @@ import itertools
 import json
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import (
+    Callable,
+    Deque,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+    Union,
+)
 
 from dethpc import errors
-from dethpc.client.patience import patiently
-from dethpc.client.session import Session
+from dethpc.client.session import Json, Session, patiently
+from dethpc.domain.text.times import seconds
 
-Json = Dict[str, Any]
+Log = Union[int, str]
+"""A trial's, by the trial's id, or that of another task, by the task's."""
 
 ENDED = ("STATE_COMPLETED", "STATE_CANCELED", "STATE_ERROR")
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -53,9 +67,19 @@ class Filter(NamedTuple):
         return {name: value for name, value in query.items() if value}
 
 
+def _path(log: Log) -> str:
+    return f"/api/v1/trials/{log}/logs" if isinstance(log, int) else f"/api/v1/tasks/{log}/logs"
+
+
+def _is_over(session: Session, log: Log) -> bool:
+    if isinstance(log, int):
+        return session.get(f"/api/v1/trials/{log}")["trial"]["state"] in ENDED
+    return bool(session.get(f"/api/v1/tasks/{log}")["task"].get("endTime"))
+
+
 def read(
     session: Session,
-    trial: int,
+    log: Log,
     which: Filter,
     *,
     head: Optional[int] = None,
@@ -69,13 +93,13 @@ def read(
         params["limit"] = head
     if tail is not None:
         params["limit"], params["orderBy"] = tail + skip, "ORDER_BY_DESC"
-        newest_first = session.stream(f"/api/v1/trials/{trial}/logs", params=params)
+        newest_first = session.stream(_path(log), params=params)
         yield from reversed(list(itertools.islice(newest_first, skip, None)))
     else:
-        yield from session.stream(f"/api/v1/trials/{trial}/logs", params=params)
+        yield from session.stream(_path(log), params=params)
 
 
-def together(
+def of_trials(
     session: Session,
     trials: Iterable[int],
     which: Filter,
@@ -100,11 +124,11 @@ class Tail(NamedTuple):
     pick: Callable[[List[Json]], List[Json]]
 
 
-def _latest(session: Session, trial: int, which: Filter, count: int) -> List[Json]:
+def _latest(session: Session, log: Log, which: Filter, count: int) -> List[Json]:
     """The last ``count`` lines, and those before them that whoever follows the log afterwards would be sent again."""
-    for first in read(session, trial, which, tail=count):
+    for first in read(session, log, which, tail=count):
         params = {**which.params(), **_since(which, str(first["timestamp"]))}
-        return list(session.stream(f"/api/v1/trials/{trial}/logs", params=params))
+        return list(session.stream(_path(log), params=params))
     return []
 
 
@@ -172,7 +196,7 @@ def in_order(lines: Iterable[Json]) -> Iterator[Json]:
     file = tempfile.TemporaryFile()
     places: List[Tuple[float, int]] = []
     for line in lines:
-        places.append((_seconds(str(line["timestamp"])), file.tell()))
+        places.append((seconds(str(line["timestamp"])), file.tell()))
         file.write(json.dumps(line).encode() + b"\n")
     places.sort()
 
@@ -186,11 +210,11 @@ def in_order(lines: Iterable[Json]) -> Iterator[Json]:
 
 
 class _Shown:
-    """Which lines of a trial were shown last."""
+    """Which lines of a task were shown last: all that come again when those after the last one are asked for."""
 
     def __init__(self, which: Filter) -> None:
         self._which = which
-        self._recent: Deque[Tuple[str, str]] = deque(maxlen=10_000)  # (timestamp, id)
+        self._recent: Deque[Tuple[str, str]] = deque()  # (timestamp, id)
         self._ids: Set[str] = set()
 
     def params(self) -> Json:
@@ -201,10 +225,16 @@ class _Shown:
         return self._id(line) in self._ids
 
     def add(self, line: Json) -> None:
-        if len(self._recent) == self._recent.maxlen:
-            self._ids.discard(self._recent[0][1])
         self._recent.append((str(line.get("timestamp")), self._id(line)))
         self._ids.add(self._id(line))
+        if len(self._recent) % _FORGET_EVERY == 0:
+            self._forget()
+
+    def _forget(self) -> None:
+        """What comes again no more."""
+        since = seconds(self._recent[-1][0]) - 2 * _AGAIN
+        while self._recent and seconds(self._recent[0][0]) < since:
+            self._ids.discard(self._recent.popleft()[1])
 
     @staticmethod
     def _id(line: Json) -> str:
@@ -216,27 +246,27 @@ def _of(trial: int, lines: Iterable[Json]) -> Iterator[Json]:
         yield {**line, "trialId": trial}
 
 
-def _seconds(timestamp: str) -> float:
-    return datetime.datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp()
+_AGAIN = 10.0  # seconds before the last line, whose lines are asked for once more
+_FORGET_EVERY = 5_000  # lines
 
 
 def follow(
     connect: Callable[[], Session],
-    trial: int,
+    log: Log,
     which: Filter,
     *,
     tail: Optional[Tail] = None,
     patience: float = 60.0,
     pause: float = 0.5,
 ) -> Iterator[Json]:
-    """Every line, those to come too, until the trial has ended. ``tail``: of those that are there already.
+    """Every line, those to come too, until its task has ended. ``tail``: of those that are there already.
 
     When the master goes away the stream is taken up again where it broke, at the address that ``connect`` then finds; after
     ``patience`` seconds without an answer MasterUnreachable is raised. No line comes twice.
     """
     shown = _Shown(which)
     if tail is not None:
-        there = patiently(lambda: _latest(connect(), trial, which, tail.lines), patience)
+        there = patiently(lambda: _latest(connect(), log, which, tail.lines), patience)
         for line in there:
             shown.add(line)
         yield from tail.pick(there)
@@ -246,8 +276,8 @@ def follow(
         params = {**which.params(), **shown.params(), "follow": True}
         try:
             session, began, news = connect(), time.monotonic(), False
-            ended = session.get(f"/api/v1/trials/{trial}")["trial"]["state"] in ENDED
-            for line in session.stream(f"/api/v1/trials/{trial}/logs", params=params, timeout=60.0):
+            ended = _is_over(session, log)
+            for line in session.stream(_path(log), params=params, timeout=60.0):
                 answered = time.monotonic()
                 if line in shown:
                     continue
@@ -261,7 +291,7 @@ def follow(
                 time.sleep(pause)
         except errors.MasterUnreachable:
             if began is not None and time.monotonic() - began > 5.0:
-                answered = time.monotonic()  # a live master, and a trial with nothing to say
+                answered = time.monotonic()  # a live master, and a task with nothing to say
             if time.monotonic() - answered > patience:
                 raise
             time.sleep(pause)
@@ -270,6 +300,5 @@ def follow(
 def _since(which: Filter, timestamp: str) -> Json:
     """What asks for the lines from some seconds before on: lines of several nodes interleave, and a late one may carry an earlier
     time. Never for those that ``which`` leaves out."""
-    moment = datetime.datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
-    earlier = (moment - datetime.timedelta(seconds=10)).isoformat()
-    return {"timestampAfter": max(earlier, which.after or earlier, key=_seconds)}
+    earlier = datetime.datetime.fromtimestamp(seconds(timestamp) - _AGAIN, datetime.timezone.utc).isoformat()
+    return {"timestampAfter": max(earlier, which.after or earlier, key=seconds)}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Union
+from typing import Any, List, Union
 from urllib.parse import quote
 
-from dethpc.client.session import Session
+from dethpc.client.session import Json, Session
 
-Json = Dict[str, Any]
 Name = Union[str, int]
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+from typing import Optional
 
-from dethpc.client.session import Session
-
-Json = Dict[str, Any]
+from dethpc.client.session import Json, Session
 
 _MESSAGE = "/api/v1/master/cluster_message"
 

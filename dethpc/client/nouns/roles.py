@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence
+from typing import Any, List, Sequence
 
-from dethpc.client.session import Session
-from dethpc.errors import NotFound
-
-Json = Dict[str, Any]
+from dethpc.client import names
+from dethpc.client.session import Json, Session
 
 
 def permissions(session: Session) -> Json:
@@ -22,7 +20,7 @@ def roles(session: Session) -> List[Json]:
 
 
 def role(session: Session, name: str) -> Json:
-    """``role``, and who has it: ``userRoleAssignments``, ``groupRoleAssignments``. Raises NotFound, with the names of roles."""
+    """``role``, and who has it: ``userRoleAssignments``, ``groupRoleAssignments``. Raises NotFound, with names like it."""
     body = {"roleIds": [_role_id(session, name)]}
     (row,) = session.post("/api/v1/roles/search/by-ids", body, idempotent=True)["roles"]
     assert isinstance(row, dict)
@@ -30,12 +28,10 @@ def role(session: Session, name: str) -> Json:
 
 
 def _role_id(session: Session, name: str) -> int:
-    """Raises NotFound, with the names of roles."""
+    """Upper and lower case are one. Raises NotFound, with names like it."""
     rows = roles(session)
-    for row in rows:
-        if row["name"].lower() == name.lower():
-            return int(row["roleId"])
-    raise NotFound(f"there is no role {name!r}, only {', '.join(row['name'] for row in rows)}")
+    exact = next((row["name"] for row in rows if row["name"].lower() == name.lower()), name)
+    return int(names.find("role", exact, rows, id="roleId", command="det rbac list-roles")["roleId"])
 
 
 def of_user(session: Session, user_id: int) -> List[Json]:
@@ -45,22 +41,44 @@ def of_user(session: Session, user_id: int) -> List[Json]:
 
 
 def of_group(session: Session, group_id: int) -> List[Json]:
-    rows: List[Json] = session.get(f"/api/v1/roles/search/by-group/{group_id}")["roles"]
-    return rows
+    """Each with ``scopeCluster`` and ``scopeWorkspaceIds``: where it holds."""
+    summary: Json = session.get(f"/api/v1/roles/search/by-group/{group_id}")
+    scopes = {one["roleId"]: one for one in summary["assignments"]}
+    return [{**row, **scopes[row["roleId"]]} for row in summary["roles"]]
 
 
-def assign(session: Session, name: str, *, user_id: int = 0, group_id: int = 0) -> None:
+def of_workspace(session: Session, workspace_id: int) -> List[Json]:
+    """Who may see or change it: ``kind`` (user or group), ``name``, ``role`` and ``scopeWorkspaceId``, None: of all. Raises
+    NotFound."""
+    answer: Json = session.get(f"/api/v1/roles/workspace/{workspace_id}")
+    users = {user["id"]: user["username"] for user in answer["usersAssignedDirectly"]}
+    group_names = {row["groupId"]: row["name"] for row in answer["groups"]}
+    return [
+        {"kind": kind, "name": own[one[id]], "role": row["role"]["name"], **_scope(one)}
+        for row in answer["assignments"]
+        for kind, id, own in (("user", "userId", users), ("group", "groupId", group_names))
+        for one in row[f"{kind}RoleAssignments"]
+        if one[id] in own
+    ]
+
+
+def _scope(assignment: Json) -> Json:
+    return {"scopeWorkspaceId": assignment["roleAssignment"]["scopeWorkspaceId"]}
+
+
+def assign(session: Session, name: str, *, user_id: int = 0, group_id: int = 0, workspace_id: int = 0) -> None:
+    """In this workspace alone; 0: in all. Raises NotFound, Refused."""
+    session.post("/api/v1/roles/add-assignments", _assignment(session, name, user_id, group_id, workspace_id))
+
+
+def unassign(session: Session, name: str, *, user_id: int = 0, group_id: int = 0, workspace_id: int = 0) -> None:
     """Raises NotFound."""
-    session.post("/api/v1/roles/add-assignments", _assignment(session, name, user_id, group_id))
+    session.post("/api/v1/roles/remove-assignments", _assignment(session, name, user_id, group_id, workspace_id))
 
 
-def unassign(session: Session, name: str, *, user_id: int = 0, group_id: int = 0) -> None:
-    """Raises NotFound."""
-    session.post("/api/v1/roles/remove-assignments", _assignment(session, name, user_id, group_id))
-
-
-def _assignment(session: Session, name: str, user_id: int, group_id: int) -> Json:
-    assignment = {"role": {"roleId": _role_id(session, name)}, "scopeCluster": True}
+def _assignment(session: Session, name: str, user_id: int, group_id: int, workspace_id: int) -> Json:
+    scope: Json = {"scopeWorkspaceId": workspace_id} if workspace_id else {"scopeCluster": True}
+    assignment = {"role": {"roleId": _role_id(session, name)}, **scope}
     if group_id:
         return {"groupRoleAssignments": [{"groupId": group_id, "roleAssignment": assignment}]}
     return {"userRoleAssignments": [{"userId": user_id, "roleAssignment": assignment}]}
@@ -74,14 +92,10 @@ def groups(session: Session, *, name: str = "", user_id: int = 0) -> List[Json]:
 
 
 def group(session: Session, name: str) -> Json:
-    """With its ``users``. Raises NotFound, with the names that there are."""
-    rows = groups(session)
-    for row in rows:
-        if row["name"] == name:
-            details: Json = session.get(f"/api/v1/groups/{row['groupId']}")["group"]
-            return details
-    there = f"there are: {', '.join(row['name'] for row in rows)}" if rows else "there are none"
-    raise NotFound(f"there is no group {name!r} ({there})")
+    """The one of this name or id, with its ``users``. Raises NotFound, with names like it."""
+    row = names.find("group", name, groups(session), id="groupId", command="det user-group list")
+    details: Json = session.get(f"/api/v1/groups/{row['groupId']}")["group"]
+    return details
 
 
 def create_group(session: Session, name: str, user_ids: Sequence[int] = ()) -> Json:

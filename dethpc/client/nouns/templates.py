@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping
+from typing import Any, List, Mapping
 from urllib.parse import quote
 
-from dethpc.client.session import Session
-
-Json = Dict[str, Any]
+from dethpc.client.session import Json, Session
+from dethpc.domain.text.names import check_template
 
 
 def templates(session: Session, **params: Any) -> List[Json]:
@@ -53,4 +52,6 @@ def remove(session: Session, name: str) -> None:
 
 
 def _path(name: str) -> str:
+    """Raises Refused, before anything is sent, for what is no name: the address would be another one."""
+    check_template(name)
     return f"/api/v1/templates/{quote(name, safe='')}"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence
+from typing import List, Optional, Sequence
 
-from dethpc.client.session import Session
-
-Json = Dict[str, Any]
+from dethpc.client import names
+from dethpc.client.session import Json, Session
 
 
 def tokens(
@@ -20,6 +19,15 @@ def tokens(
         params["tokenIds"] = list(ids)
     rows: List[Json] = session.get("/api/v1/tokens", params=params)["tokenInfo"]
     return rows
+
+
+def by_description(session: Session, text: str) -> int:
+    """The id of the access token that has this id or description. Raises NotFound, Refused."""
+    rows = [
+        names.Candidate(str(row["id"]), row["description"] or "", f"created {row['createdAt']}")
+        for row in tokens(session, inactive=True)
+    ]
+    return int(names.choose("token", text, rows))
 
 
 def create(session: Session, user: int, *, days: Optional[float] = None, description: str = "") -> Json:

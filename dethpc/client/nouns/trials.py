@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Iterator, List, Optional, Sequence, Tuple
 
-from dethpc.client.session import Session
-
-Json = Dict[str, Any]
+from dethpc.client.session import Json, Session
 
 _PAGE = 1000
 _TRIALS = 10  # in one request for series: bounds what master and client hold at once

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
+from typing import Any, List
 
-from dethpc.client.session import Session
-
-Json = Dict[str, Any]
+from dethpc.client import names
+from dethpc.client.session import Json, Session
+from dethpc.domain.ids import OWNER_ID
 
 
 def me(session: Session) -> Json:
     user: Json = session.get("/api/v1/me")["user"]
     return user
+
+
+def own_id(session: Session) -> int:
+    """Of the session's user. The owner's is known."""
+    return OWNER_ID if session.is_owners else int(me(session)["id"])
 
 
 def users(session: Session) -> List[Json]:
@@ -20,9 +25,9 @@ def users(session: Session) -> List[Json]:
 
 
 def by_name(session: Session, username: str) -> Json:
-    """Raises NotFound."""
-    user: Json = session.get(f"/api/v1/users/{username}/by-username")["user"]
-    return user
+    """Raises NotFound, with names like it."""
+    rows = {str(row["id"]): row for row in users(session)}
+    return rows[names.choose("user", username, (names.Candidate(id, row["username"]) for id, row in rows.items()))]
 
 
 def create(session: Session, username: str, password: str, *, admin: bool = False, display_name: str = "") -> Json:
@@ -33,7 +38,10 @@ def create(session: Session, username: str, password: str, *, admin: bool = Fals
 
 
 def change(session: Session, user: int, **changes: Any) -> Json:
-    """``password`` (in clear), ``displayName``, ``username``, ``active``, ``admin``. Raises NotFound, Refused."""
+    """Fields are ``password`` (in clear), ``displayName``, ``username``, ``active``, ``admin``, ``agentUserGroup``.
+
+    Raises NotFound, Refused.
+    """
     row: Json = session.patch(f"/api/v1/users/{user}", {"isHashed": False, **changes})["user"]
     return row
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional
+from typing import Any, List
 
-from dethpc.client.session import Session
-from dethpc.errors import NotFoundException
-
-Json = Dict[str, Any]
+from dethpc.client import names
+from dethpc.client.session import Json, Session
 
 
 def workspaces(session: Session, **params: Any) -> List[Json]:
@@ -17,11 +15,8 @@ def workspaces(session: Session, **params: Any) -> List[Json]:
 
 
 def workspace(session: Session, name: str) -> Json:
-    """The one of this name. Raises NotFound, with the names that there are."""
-    rows: List[Json] = session.get("/api/v1/workspaces", {"nameCaseSensitive": name})["workspaces"]
-    if not rows:
-        raise NotFoundException(f"there is no workspace {name!r}; {_others(workspaces(session))}")
-    return rows[0]
+    """The one of this name or id. Raises NotFound, with names like it."""
+    return names.find("workspace", name, workspaces(session, nameCaseSensitive=name) or workspaces(session))
 
 
 def create_workspace(session: Session, name: str, **fields: Any) -> Json:
@@ -48,8 +43,8 @@ def delete_workspace(session: Session, workspace_id: int) -> None:
 
 def pools(session: Session, workspace_id: int) -> List[str]:
     """Names of the pools that it may use. Raises NotFound."""
-    names: List[str] = session.get(f"/api/v1/workspaces/{workspace_id}/available-resource-pools")["resourcePools"]
-    return names
+    pool_names: List[str] = session.get(f"/api/v1/workspaces/{workspace_id}/available-resource-pools")["resourcePools"]
+    return pool_names
 
 
 def projects(session: Session, workspace_id: int = 0, **params: Any) -> List[Json]:
@@ -59,12 +54,14 @@ def projects(session: Session, workspace_id: int = 0, **params: Any) -> List[Jso
 
 
 def project(session: Session, workspace_name: str, name: str) -> Json:
-    """The one of this name. Raises NotFound, with the names that there are."""
+    """The one of this name or id in the workspace of this name or id. Raises NotFound, with names like it."""
     rows = projects(session, workspace(session, workspace_name)["id"])
-    for row in rows:
-        if row["name"] == name:
-            return row
-    raise NotFoundException(f"there is no project {name!r} in workspace {workspace_name!r}; {_others(rows)}")
+    return names.find("project", name, rows, command=f"det workspace list-projects {workspace_name}")
+
+
+def project_of_any_workspace(session: Session, name: str) -> Json:
+    """The one of this name or id. Raises NotFound, with names like it; Refused where workspaces have several of this name."""
+    return names.find("project", name, projects(session), command="det project list")
 
 
 def project_by_id(session: Session, project_id: int) -> Json:
@@ -112,7 +109,3 @@ def move_experiment(session: Session, experiment_id: int, project_id: int) -> No
     """Raises NotFound, Refused."""
     body = {"experimentId": experiment_id, "destinationProjectId": project_id}
     session.post(f"/api/v1/experiments/{experiment_id}/move", body)
-
-
-def _others(rows: List[Json], most: Optional[int] = 20) -> str:
-    return f"there are: {', '.join(row['name'] for row in rows[:most])}" if rows else "there is none"

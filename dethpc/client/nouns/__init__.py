@@ -1,0 +1,1 @@
+"""Calls of the REST API, one file per noun."""
