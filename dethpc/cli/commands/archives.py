@@ -8,10 +8,11 @@ import uuid as uuids
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dethpc import storage
-from dethpc.client import checkpoints, copies, experiments
+from dethpc.cli.output import Json
+from dethpc.client.nouns import checkpoints, copies, experiments
 from dethpc.client.session import Session
 from dethpc.domain.copies import checkpoint_file
 from dethpc.errors import CheckpointError, Refused
@@ -19,7 +20,6 @@ from dethpc.rundir.home import Home, home
 from dethpc.storage.base import CheckpointStore
 from dethpc.storage.ownership import Owner
 
-Json = dict[str, Any]
 Progress = Callable[[str, int, int], None]
 """Hears what is being done, how many bytes of it are done, and of how many (0: nobody knows)."""
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from dethpc.cli import output
-from dethpc.cli.arguments import ID, Number
+from dethpc.cli.arguments import ID, YES, Number, days_of_logs, kept_for
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
 
@@ -22,7 +22,7 @@ def label() -> None:
 @click.argument("label")
 def add_label(experiment_id: int, label: str) -> None:
     """Add a label."""
-    from dethpc.client import experiments
+    from dethpc.client.nouns import experiments
 
     experiments.relabel(connect(), experiment_id, add=[label])
     output.echo(f"Added label {label!r} to experiment {experiment_id}")
@@ -33,7 +33,7 @@ def add_label(experiment_id: int, label: str) -> None:
 @click.argument("label")
 def remove_label(experiment_id: int, label: str) -> None:
     """Remove a label."""
-    from dethpc.client import experiments
+    from dethpc.client.nouns import experiments
 
     if experiments.relabel(connect(), experiment_id, remove=[label]):
         output.echo(f"Removed label {label!r} from experiment {experiment_id}")
@@ -48,7 +48,7 @@ def set_attribute() -> None:
 
 def _set(experiment_id: int, attribute: str, value: Any, **fields: Any) -> dict[str, Any]:
     """The experiment as it is then."""
-    from dethpc.client import experiments
+    from dethpc.client.nouns import experiments
 
     answer = experiments.patch(connect(), experiment_id, **fields)
     output.echo(f"Set {attribute} of experiment {experiment_id} to {'none' if value is None else repr(value)}")
@@ -88,7 +88,7 @@ def set_max_slots(experiment_id: int, max_slots: str) -> None:
     slots = TrialConfig.from_json(changed.get("config") or {}).slots_per_trial
     if number is not None and number < slots:
         output.say(
-            f"note: a trial of experiment {experiment_id} needs {slots} {'slot' if slots == 1 else 'slots'}: none starts while "
+            f"note: a trial of experiment {experiment_id} needs {output.plural(slots, 'slot')}: none starts while "
             f"max-slots is {number}, and those that run save a checkpoint and wait; "
             f"det experiment set max-slots {experiment_id} {slots} lets one run"
         )
@@ -118,11 +118,11 @@ _COUNT = click.IntRange(0)
 @click.option("--save-experiment-best", type=_COUNT, required=True, help="How many of the experiment's best stay.")
 @click.option("--save-trial-best", type=_COUNT, required=True, help="How many of each trial's best stay.")
 @click.option("--save-trial-latest", type=_COUNT, required=True, help="How many of each trial's latest stay.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@YES
 def set_gc_policy(experiment_id: int, yes: bool, **policy: int) -> None:
     """Set which checkpoints stay when the experiment has ended; if it has ended already, the others are deleted now."""
-    from dethpc.cli.garbage import show_unwanted
-    from dethpc.client import experiments
+    from dethpc.cli.commands.garbage import show_unwanted
+    from dethpc.client.nouns import experiments
 
     session = connect()
     if not yes:
@@ -133,3 +133,14 @@ def set_gc_policy(experiment_id: int, yes: bool, **policy: int) -> None:
     experiments.patch(session, experiment_id, checkpointStorage=storage)
     counts = ", ".join(f"{name} {count}" for name, count in policy.items())
     output.echo(f"Set the checkpoint policy of experiment {experiment_id} to {counts}")
+
+
+@set_attribute.command("log-retention")
+@ID
+@days_of_logs
+def set_log_retention(experiment_id: int, days: int, forever: bool) -> None:
+    """Set for how long the logs of its trials are kept, whatever its configuration and single trials say."""
+    from dethpc.client.nouns import experiments
+
+    experiments.retain_logs(connect(), "experiments", experiment_id, days)
+    output.echo(f"Keeping the logs of experiment {experiment_id} {kept_for(days)}")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import click
 
 from dethpc.cli import output, tables
+from dethpc.cli.arguments import YES, confirm
 from dethpc.cli.connect import connect
 from dethpc.cli.group import Failed
 from dethpc.storage import CheckpointStore
@@ -36,7 +37,7 @@ OWN, UNOWNED, OTHERS = "own", "unowned", "another's"
 
 def orphans(session: Any, store: CheckpointStore, before: float, verify: bool) -> Iterator[Orphan]:
     """All of them. What has changed since ``before`` may be just being written, and is not looked into."""
-    from dethpc.client import checkpoints, cluster
+    from dethpc.client.nouns import checkpoints, cluster
 
     cluster_id = str(cluster.master(session).get("clusterId") or "")
     held = list(store.names())
@@ -85,7 +86,7 @@ def _stores(storages: Sequence[str], files: Sequence[Any]) -> dict[str, Checkpoi
 
 def _section(file: Any) -> dict[str, Any]:
     """The ``checkpoint_storage`` of an experiment's configuration, with its keys. Raises ConfigError."""
-    from dethpc.cli.create import read_config
+    from dethpc.cli.commands.create import read_config
     from dethpc.config import load_storage
     from dethpc.config.secrets import revealed
     from dethpc.errors import ConfigError
@@ -131,7 +132,7 @@ def _removed(store: CheckpointStore, orphan: Orphan) -> str:
 @click.option("--verify", is_flag=True, help="Read every file, and compare it with its manifest.")
 @click.option("--remove", is_flag=True, help="Remove what was found and says that it is of this cluster.")
 @click.option("--unowned", is_flag=True, help="With --remove: also what does not say whose it is.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@YES
 @output.found_as_json
 def audit(
     storages: tuple[str, ...],
@@ -173,8 +174,9 @@ def audit(
             output.echo()
         for place in there:
             mine = [orphan for orphan in old if orphan.storage == place]
-            many = "1 checkpoint" if len(mine) == 1 else f"{len(mine)} checkpoints"
-            output.echo(f"{many} in {place} that nobody knows, {output.size(sum(o.size for o in mine))}")
+            output.echo(
+                f"{output.plural(len(mine), 'checkpoint')} in {place} that nobody knows, {output.size(sum(o.size for o in mine))}"
+            )
     if young := len(unknown) - len(old):
         output.say(
             f"{young} more changed in the last {older_than:g} hours, and may not be complete yet: see --older-than"
@@ -183,8 +185,7 @@ def audit(
     _say_what_stays([orphan for orphan in old if orphan not in goes], remove)
     if not remove or not goes:
         return
-    if not yes:
-        click.confirm(f"Remove {len(goes)} of them for good?", abort=True)
+    confirm(f"Remove {len(goes)} of them for good?", yes)
     failed = [problem for orphan in goes if (problem := _removed(there[orphan.storage], orphan))]
     output.say(f"Removed {len(goes) - len(failed)}")
     if failed:

@@ -41,10 +41,10 @@ def chart(lines: Sequence[Line], *, width: int, height: int, x: Axis, y: Axis, a
     (x_min, x_max), (low, high) = _range(xs), _range(ys)
     rows = _ticks(low, high, max(2, height // 3), y)
     margin = max(len(text) for _, text in rows)
-    room = max(10, width - margin - 3 - _LABELS)
+    plot_width = max(10, width - margin - 3 - _LABELS)
     # Plotille's ranges leave their upper end out.
-    over = (x_max - x_min) / (room * 2 - 1), (high - low) / (height * 4 - 1)
-    canvas = Canvas(room, height, x_min, low, x_max + over[0], high + over[1])
+    over = (x_max - x_min) / (plot_width * 2 - 1), (high - low) / (height * 4 - 1)
+    canvas = Canvas(plot_width, height, x_min, low, x_max + over[0], high + over[1])
     names: dict[int, list[str]] = {}
     for line in lines:
         placed = [(x.place(a), y.place(b)) for a, b in line.points]
@@ -63,8 +63,10 @@ def chart(lines: Sequence[Line], *, width: int, height: int, x: Axis, y: Axis, a
     for number in range(height - 1, -1, -1):
         row = drawn[height - 1 - number].replace(_BLANK, " ")
         text.append(f"{labels.get(number, ''):>{margin}} {bar}{row} {_cut(','.join(names.get(number, [])))}".rstrip())
-    text.append(f"{'':>{margin}} {corner}{dash * room}")
-    text.append(f"{'':>{margin}}  {_below(_ticks(x_min, x_max, max(2, room // 14), x), x_min, x_max, room)}".rstrip())
+    text.append(f"{'':>{margin}} {corner}{dash * plot_width}")
+    text.append(
+        f"{'':>{margin}}  {_below(_ticks(x_min, x_max, max(2, plot_width // 14), x), x_min, x_max, plot_width)}".rstrip()
+    )
     return text
 
 
@@ -119,12 +121,12 @@ def _round_step(rough: float) -> float:
     return next(power * m for m in (1, 2, 2.5, 5, 10) if power * m >= rough * 0.999)
 
 
-def _below(ticks: Sequence[tuple[float, str]], x_min: float, x_max: float, room: int) -> str:
+def _below(ticks: Sequence[tuple[float, str]], x_min: float, x_max: float, plot_width: int) -> str:
     """The texts under their places, as many as have room."""
     text = ""
     for place, name in ticks:
-        at = round((place - x_min) / (x_max - x_min) * (room - 1)) - len(name) // 2
-        at = min(max(at, 0), room + _LABELS - len(name))
+        at = round((place - x_min) / (x_max - x_min) * (plot_width - 1)) - len(name) // 2
+        at = min(max(at, 0), plot_width + _LABELS - len(name))
         if at >= len(text) + (2 if text else 0):
             text = text.ljust(at) + name
     return text

@@ -11,9 +11,10 @@ from typing import Any, Optional
 import click
 
 from dethpc import errors
-from dethpc.cli import archives, output
-from dethpc.cli.archives import KINDS, Progress
+from dethpc.cli import output
 from dethpc.cli.arguments import EXPERIMENT
+from dethpc.cli.commands import archives
+from dethpc.cli.commands.archives import KINDS, Progress
 from dethpc.cli.connect import connect
 from dethpc.cli.group import Failed
 
@@ -61,7 +62,7 @@ def take_in(path: str, again: bool, as_json: bool) -> None:
     The experiment gets a new id, and its state is final here: look at it, fork it, or continue it.
     """
     if Path(path).is_dir():
-        from dethpc.client import experiments
+        from dethpc.client.nouns import experiments
 
         answer = experiments.import_run(connect(), str(Path(path).resolve()))
     else:

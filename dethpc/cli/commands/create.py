@@ -14,12 +14,13 @@ import click
 
 from dethpc import errors
 from dethpc.cli import interpreter, output, tables
+from dethpc.cli.arguments import PROJECT
 from dethpc.cli.connect import connect
+from dethpc.cli.nouns.tunnel import PortPair, forwarded
+from dethpc.cli.output import Json
 
 if TYPE_CHECKING:
     from dethpc.config import Loaded
-
-Json = dict[str, Any]
 
 _WARNINGS = {
     "LAUNCH_WARNING_CURRENT_SLOTS_EXCEEDED": "a trial wants more slots than its resource pool has now; it will wait",
@@ -52,6 +53,13 @@ CONTEXT_DIR = click.argument(
 FOLLOW = click.option(
     "-f", "--follow", "--follow-first-trial", is_flag=True, help="Follow the first trial's log afterwards."
 )
+PUBLISH = click.option(
+    "-p",
+    "--publish",
+    multiple=True,
+    metavar="[LOCAL_PORT:]PORT",
+    help="With --follow: lead a port of this machine to one of the first trial's proxy_ports meanwhile (repeatable).",
+)
 PAUSED = click.option("--paused", is_flag=True, help="Create it paused; det experiment activate starts it.")
 
 
@@ -59,10 +67,13 @@ PAUSED = click.option("--paused", is_flag=True, help="Create it paused; det expe
 @click.argument("config", metavar="CONFIG", type=click.File(encoding="utf-8"))
 @CONTEXT_DIR
 @FOLLOW
+@PUBLISH
 @PAUSED
 @OVERRIDES
 @INCLUDES
-@click.option("--project", "--project_id", "project", type=int, metavar="ID", help="Create it in this project.")
+@click.option(
+    "--project", "--project_id", "project", type=PROJECT, metavar="ID", help="Create it in this project (id or name)."
+)
 @click.option("--template", metavar="NAME", help="Lay CONFIG over this template; see det template list.")
 @click.option("--local", is_flag=True, help="With --test-mode: run on this machine, without master or Slurm.")
 @click.option("-t", "--test-mode", "--test", is_flag=True, help="With --local: train, validate, save and restore once.")
@@ -71,6 +82,7 @@ def create(
     config: Any,
     context_dir: Optional[Path],
     follow: bool,
+    publish: Sequence[str],
     paused: bool,
     overrides: Sequence[str],
     includes: Sequence[Path],
@@ -94,12 +106,15 @@ def create(
         return
     if paused and follow:
         raise click.UsageError("--paused and --follow are mutually exclusive: a paused experiment writes no log.")
+    pairs = [PortPair.parse(text) for text in publish]
+    if pairs and not follow:
+        output.say("note: --publish has no effect without --follow; det tunnel leads to a trial at any time")
     written, files = read_config(config), packed(context_dir, includes)
     make = _check_and_send if overrides or _size(files) >= _LARGE else _send_to_be_checked
     if template:
         make = functools.partial(_send_over_template, template=template)
     answer = make(written, config.name, overrides, files, context_dir, activate=not paused, project=project)
-    tell(answer, paused=paused, follow=follow, as_json=as_json)
+    tell(answer, paused=paused, follow=follow, as_json=as_json, publish=pairs)
 
 
 def _check_and_send(
@@ -163,19 +178,17 @@ def _send_over_template(
     return answer
 
 
-def tell(answer: Json, *, paused: bool, follow: bool, as_json: bool) -> None:
-    """What became of the request to create, and what comes next. ``follow``: the first trial's log, to its end."""
+def tell(answer: Json, *, paused: bool, follow: bool, as_json: bool, publish: Sequence[PortPair] = ()) -> None:
+    """What became of the request to create, and what comes next. ``follow``: the first trial's log, to its end, while the ports
+    ``publish`` lead to it."""
     _warn_of_another_scheduler()
     number = answer["experiment"]["id"]
-    if as_json:
-        output.print_json(answer)
-    else:
-        output.echo(f"Created experiment {number}")
+    output.reply(answer, f"Created experiment {number}", as_json)
     warn(answer)
     if sentence := interpreter.sentence(answer):
         output.say(sentence)
     if follow:
-        follow_first_trial(number)
+        follow_first_trial(number, publish)
     elif not as_json:
         output.say(_next(number, paused))
 
@@ -184,8 +197,7 @@ def warn(answer: Json) -> None:
     """Of what may keep the experiment's trials from starting, and of what else its owner should know."""
     for warning in answer.get("warnings") or []:
         output.say(f"det: warning: {_WARNINGS.get(warning, warning)}")
-    for note in answer.get("notes") or []:
-        output.say(f"det: note: {note}")
+    output.say_notes(answer)
 
 
 def _next(experiment_id: int, paused: bool) -> str:
@@ -197,7 +209,7 @@ def _next(experiment_id: int, paused: bool) -> str:
 
 
 def _warn_of_another_scheduler() -> None:
-    from dethpc.cli import serves
+    from dethpc.cli import own_master
     from dethpc.cli.connect import named_master
     from dethpc.client import home
     from dethpc.rundir.home import Home
@@ -205,9 +217,9 @@ def _warn_of_another_scheduler() -> None:
     if named_master():
         return
     held = Home(home().absolute()).own_master()
-    if message := serves.another_cluster(held, os.environ):
+    if message := own_master.serves_another_cluster(held, os.environ):
         raise errors.Refused(message)
-    if message := serves.another(held, os.environ):
+    if message := own_master.serves_another(held, os.environ):
         output.say(f"det: warning: {message}")
 
 
@@ -219,7 +231,7 @@ def read_config(file: Any) -> str:
         text: str = file.read(MAX_BYTES + 1)  # what is larger is refused by its size
     except UnicodeDecodeError as error:
         message = f"the file is not text in UTF-8: it holds the byte {error.object[error.start]:#04x}"
-        raise errors.ConfigError([errors.Problem("YAML", message, file=file.name)]) from None
+        raise errors.ConfigError([errors.Problem("YAML", message).at(file.name)]) from None
     return text
 
 
@@ -238,7 +250,7 @@ def located(loaded: Loaded) -> Iterator[None]:
 def _test_here(
     text: str, file: str, overrides: Sequence[str], context_dir: Optional[Path], includes: Sequence[Path]
 ) -> None:
-    from dethpc.cli import local_test
+    from dethpc.cli.commands import local_test
     from dethpc.context.collect import collect
 
     loaded, _ = checked(text, file, overrides)
@@ -402,8 +414,8 @@ def packed(context_dir: Optional[Path], includes: Sequence[Path]) -> list[Json]:
 
 
 def send(config: str, files: list[Json], **options: Any) -> Json:
-    """Create the experiment; see ``client.experiments.create``."""
-    from dethpc.client import experiments
+    """Create the experiment; see ``client.nouns.experiments.create``."""
+    from dethpc.client.nouns import experiments
 
     session, content = connect(), _size(files)
     with _progress(f"sending {output.size(content)} in {len(files)} files ...", shown=content >= _LARGE) as on_sent:
@@ -445,8 +457,8 @@ def _progress(text: str, *, shown: bool) -> Iterator[Optional[Callable[[int, int
             yield on_sent
 
 
-def follow_first_trial(experiment_id: int) -> None:
-    from dethpc.cli.logs import Options, first_trial, show
+def follow_first_trial(experiment_id: int, publish: Sequence[PortPair] = ()) -> None:
+    from dethpc.cli.commands.logs import Options, first_trial, show
 
     try:
         trial = first_trial(connect(), experiment_id, wait=True)
@@ -459,4 +471,10 @@ def follow_first_trial(experiment_id: int) -> None:
         raise errors.NotFound(
             f"experiment {experiment_id} ended without a trial; see det experiment describe {experiment_id}"
         )
-    show(trial, Options(follow=True))
+    if not publish:
+        show(trial, Options(follow=True))
+        return
+    session = connect()
+    task = session.get(f"/api/v1/trials/{trial}")["trial"]["taskId"]
+    with forwarded(session, task, publish):
+        show(trial, Options(follow=True))

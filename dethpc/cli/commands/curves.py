@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Optional
 
+from dethpc.cli.output import Json
 from dethpc.domain.nested import leaves
-from dethpc.domain.not_finite import SPELLINGS, as_float
-
-Json = dict[str, Any]
+from dethpc.domain.text.not_finite import SPELLINGS, as_float
+from dethpc.domain.text.times import seconds
 
 _LARGEST = 1e300  # beyond, differences of values leave the range of floats
 
@@ -50,7 +49,7 @@ class Curve:
 
 
 def read(answers: Iterable[Json], patterns: Sequence[str]) -> list[Curve]:
-    """Curves from the answers of ``client.trials.series``, of the metrics that match one of ``patterns`` (``*loss``)."""
+    """Curves from the answers of ``client.nouns.trials.series``, of the metrics that match one of ``patterns`` (``*loss``)."""
     curves: dict[tuple[int, str, str], Curve] = {}
     for answer in answers:
         trial = answer["trial"]
@@ -121,4 +120,4 @@ def thinned(curve: Curve, points: int) -> Curve:
 
 
 def _seconds(time: Optional[str]) -> Optional[float]:
-    return datetime.datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp() if time else None
+    return seconds(time) if time else None

@@ -9,9 +9,9 @@ import click
 from dethpc.cli import output, tables
 from dethpc.cli.arguments import EXPERIMENT
 from dethpc.cli.connect import connect
+from dethpc.cli.output import Json
 from dethpc.domain.nested import leaves
 
-Json = dict[str, Any]
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
@@ -21,7 +21,7 @@ _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 @output.found_as_json
 def diff(a: int, b: int, as_json: bool) -> None:
     """Show how experiment B differs from A: fields of their configurations, and lines of their code."""
-    from dethpc.client import experiments
+    from dethpc.client.nouns import experiments
 
     session = connect()
     before, after = (experiments.get(session, number).get("config") or {} for number in (a, b))

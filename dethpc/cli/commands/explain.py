@@ -73,7 +73,7 @@ def _print(one: Description) -> None:
 
 def _found(field: str, descriptions: dict[str, Description]) -> list[Description]:
     """The field of that name, or those whose last names it is. Raises NotFound."""
-    from dethpc.config.searcher import fields_of_method
+    from dethpc.config.sections.searcher import fields_of_method
     from dethpc.config.wording import did_you_mean
 
     parts = field.strip(".").split(".")

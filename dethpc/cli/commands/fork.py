@@ -11,8 +11,7 @@ import click
 from dethpc import errors
 from dethpc.cli import output
 from dethpc.cli.arguments import ID, number
-from dethpc.cli.connect import connect
-from dethpc.cli.create import (
+from dethpc.cli.commands.create import (
     CONFIG_FILE,
     CONTEXT_DIR,
     FOLLOW,
@@ -29,8 +28,8 @@ from dethpc.cli.create import (
     tell,
     warn,
 )
-
-Json = dict[str, Any]
+from dethpc.cli.connect import connect
+from dethpc.cli.output import Json
 
 
 @click.command("continue")
@@ -40,7 +39,7 @@ Json = dict[str, Any]
 @click.option("-f", "--follow", "--follow-first-trial", is_flag=True, help="Follow the log of its first trial.")
 def go_on(experiment_id: int, config_file: Any, overrides: Sequence[str], follow: bool) -> None:
     """Continue an experiment that has ended: the same experiment and trials, each from its latest checkpoint."""
-    from dethpc.client import experiments
+    from dethpc.client.nouns import experiments
     from dethpc.config import with_overrides
 
     text = read_config(config_file) if config_file else ""
@@ -75,7 +74,7 @@ def fork(
     as_json: bool,
 ) -> None:
     """Create an experiment with the configuration of another one, and that one's files or those in CONTEXT_DIR."""
-    from dethpc.client import experiments
+    from dethpc.client.nouns import experiments
     from dethpc.config.forked import forked
 
     config = forked(experiments.get(connect(), experiment_id)["config"])
@@ -105,7 +104,7 @@ def continue_trial(
     as_json: bool,
 ) -> None:
     """Create an experiment of one trial that has a trial's hyperparameters and starts from its latest checkpoint."""
-    from dethpc.client import experiments, trials
+    from dethpc.client.nouns import experiments, trials
     from dethpc.config.forked import of_trial
 
     session = connect()

@@ -8,14 +8,14 @@ from typing import Any
 import click
 
 from dethpc.cli import output, tables
+from dethpc.cli.arguments import EXPERIMENTS, YES, confirm
 from dethpc.cli.connect import connect
-
-Json = dict[str, Any]
+from dethpc.cli.output import Json
 
 
 def show_unwanted(session: Any, experiment_id: int, policy: Mapping[str, int]) -> None:
     """A table of what the policy would delete, and a sentence about it."""
-    from dethpc.client import checkpoints
+    from dethpc.client.nouns import checkpoints
 
     answer = checkpoints.unwanted(session, experiment_id, policy)
     rows, metric = answer["checkpoints"], answer["metric_name"]
@@ -31,20 +31,21 @@ def show_unwanted(session: Any, experiment_id: int, policy: Mapping[str, int]) -
         tables.show(tables.Table(columns, rows))
         output.echo()
     output.echo(
-        f"This policy deletes {_some(len(rows))} of experiment {experiment_id}, {_bytes(sum(map(_size, rows)))}."
+        f"This policy deletes {output.plural(len(rows), 'checkpoint')} of experiment {experiment_id}, "
+        f"{output.size(sum(map(_size, rows)))}."
     )
 
 
 @click.command()
-@click.argument("experiment_ids", metavar="[EXPERIMENT]...", nargs=-1, type=int)
+@EXPERIMENTS
 @click.option("-n", "--dry-run", is_flag=True, help="Only show what would be deleted.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@YES
 def prune(experiment_ids: tuple[int, ...], dry_run: bool, yes: bool) -> None:
     """Delete the checkpoints of ended experiments that their policies do not keep.
 
     Without EXPERIMENT: of all of them. Each has its own policy: save_* of checkpoint_storage, or det experiment set gc-policy.
     """
-    from dethpc.client import checkpoints
+    from dethpc.client.nouns import checkpoints
 
     session = connect()
     rows = checkpoints.prunable(session, experiment_ids)
@@ -59,23 +60,15 @@ def prune(experiment_ids: tuple[int, ...], dry_run: bool, yes: bool) -> None:
     ]
     tables.show(tables.Table(columns, rows))
     output.echo()
-    count, size = sum(int(e["checkpoints"]) for e in rows), sum(int(e["size"]) for e in rows)
+    count = output.plural(sum(int(e["checkpoints"]) for e in rows), "checkpoint")
+    size = output.size(sum(int(e["size"]) for e in rows))
     if dry_run:
-        output.echo(f"{_some(count)} would go, {_bytes(size)}")
+        output.echo(f"{count} would go, {size}")
         return
-    if not yes:
-        click.confirm(f"Delete {_some(count)}, {_bytes(size)}, for good?", abort=True)
+    confirm(f"Delete {count}, {size}, for good?", yes)
     checkpoints.prune(session, [int(e["id"]) for e in rows])
-    output.echo(f"Deletion of {_some(count)} has begun, {_bytes(size)}; det job list shows the task")
+    output.echo(f"Deletion of {count} has begun, {size}; det job list shows the task")
 
 
 def _size(checkpoint: Json) -> int:
     return sum(int(count) for count in (checkpoint.get("Resources") or {}).values())
-
-
-def _some(count: int) -> str:
-    return output.plural(count, "checkpoint")
-
-
-def _bytes(count: int) -> str:
-    return str(output.size(count))

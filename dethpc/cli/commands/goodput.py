@@ -6,10 +6,10 @@ from typing import Optional
 
 import click
 
-from dethpc.cli import output, tables
+from dethpc.cli import tables
 from dethpc.cli.arguments import ID, Number, listing
 from dethpc.cli.connect import connect
-from dethpc.cli.pool import no_pool
+from dethpc.cli.nouns.pool import no_pool
 
 _UNIT = "In slot-hours; goodput is the useful part of what was allocated."
 _PART = tables.Kind("{:.2f}".format, "{:.2f}".format, right=True)
@@ -30,14 +30,11 @@ _HOURS = [
 @listing
 def of_experiment(experiment_id: int, layout: tables.Layout) -> None:
     """Show where the slot-hours of an experiment and of each of its trials went."""
-    from dethpc.client import experiments
+    from dethpc.client.nouns import experiments
 
     answer = experiments.goodput(connect(), experiment_id)
-    if layout.as_json:
-        output.print_json(answer)
-        return
     rows = [*answer["trials"], {"trialId": "all", **answer["total"]}]
-    tables.show(tables.Table([tables.Column("Trial", "trialId"), *_HOURS], rows, above=[_UNIT]), layout)
+    tables.show(tables.Table([tables.Column("Trial", "trialId"), *_HOURS], rows, above=[_UNIT]), layout, answer)
 
 
 @click.command("goodput")
@@ -46,7 +43,7 @@ def of_experiment(experiment_id: int, layout: tables.Layout) -> None:
 @listing
 def of_pools(name: Optional[str], days: float, layout: tables.Layout) -> None:
     """Show where the slot-hours of your trials in each pool went."""
-    from dethpc.client import cluster
+    from dethpc.client.nouns import cluster
 
     session = connect()
     answer = cluster.pools_goodput(session, days)
@@ -55,8 +52,5 @@ def of_pools(name: Optional[str], days: float, layout: tables.Layout) -> None:
         names = [] if answer["pools"] else [pool["name"] for pool in cluster.resource_pools(session)]
         if not answer["pools"] and name not in names:
             raise no_pool(name, names)
-    if layout.as_json:
-        output.print_json(answer)
-        return
     columns = [tables.Column("Resource pool", "resourcePool", least=12), *_HOURS]
-    tables.show(tables.Table(columns, answer["pools"], above=[_UNIT]), layout)
+    tables.show(tables.Table(columns, answer["pools"], above=[_UNIT]), layout, answer)

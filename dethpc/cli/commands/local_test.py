@@ -25,14 +25,14 @@ import dethpc
 from dethpc.cli import output
 from dethpc.config import Loaded
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.config.hyperparameters import Categorical, Const, Log, Space
 from dethpc.config.ranking import unranked
-from dethpc.config.searcher import Single
+from dethpc.config.sections.hyperparameters import Categorical, Const, Log, Space
+from dethpc.config.sections.searcher import Single
 from dethpc.context.collect import Context
-from dethpc.domain.end_report import EndReport
+from dethpc.domain.attempts.end_report import EndReport
+from dethpc.domain.attempts.stopping import StopRequest
 from dethpc.domain.entrypoint import is_trial_class
 from dethpc.domain.reports import Report, ReportKind
-from dethpc.domain.stopping import StopRequest
 from dethpc.rundir.files import create_once, read_json, sealed, write_json
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import read

@@ -16,7 +16,7 @@ from dethpc.cli.arguments import ID, TRIALS
 from dethpc.cli.connect import connect, reconnect
 
 if TYPE_CHECKING:
-    from dethpc.client.logs import Filter, Tail
+    from dethpc.client.nouns.logs import Filter, Log, Tail
 
 _LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 
@@ -26,6 +26,8 @@ def _moment(context: click.Context, parameter: click.Parameter, text: Optional[s
     import datetime
     import re
 
+    from dethpc.domain.text.times import moment
+
     if text is None:
         return None
     now = datetime.datetime.now(datetime.timezone.utc)
@@ -33,13 +35,13 @@ def _moment(context: click.Context, parameter: click.Parameter, text: Optional[s
         seconds = float(ago[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}[ago[2]]
         return (now - datetime.timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
     try:
-        moment = datetime.datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+        at = moment(text)
     except ValueError:
         raise click.BadParameter(f"{text!r} is no time; write 10m, 2h, 1d or 2026-01-31T12:00:00Z") from None
-    return moment.astimezone(datetime.timezone.utc).isoformat().replace("+00:00", "Z")
+    return at.astimezone(datetime.timezone.utc).isoformat().replace("+00:00", "Z")
 
 
-def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(
         [
             click.option("-f", "--follow", is_flag=True, help="Follow the log until the end."),
@@ -121,7 +123,7 @@ class Options(NamedTuple):
         return self.raw or self.as_json
 
     def filter(self) -> Filter:
-        from dethpc.client import logs
+        from dethpc.client.nouns import logs
 
         return logs.Filter(level=logs.level_of(self.level), **self.which)
 
@@ -131,7 +133,7 @@ class Options(NamedTuple):
 @click.option(
     "-a", "--all", "every", is_flag=True, help="The logs of all trials in order of time, each line with its trial."
 )
-@_options
+@log_options
 def experiment_logs(experiment_id: int, every: bool, **options: Any) -> None:
     """Show the log of an experiment's first trial, or of all, as --search does. Other trials: det trial logs."""
     session = connect()
@@ -146,10 +148,10 @@ def experiment_logs(experiment_id: int, every: bool, **options: Any) -> None:
 
 @click.command("logs")
 @TRIALS
-@_options
+@log_options
 def trial_logs(ids: list[int], **given: Any) -> None:
     """Show the log of a trial, or the logs of several in order of time, each line with its trial."""
-    from dethpc.client import logs, trials
+    from dethpc.client.nouns import logs, trials
 
     options = Options.of(given)
     if len(ids) == 1:
@@ -167,7 +169,7 @@ def trial_logs(ids: list[int], **given: Any) -> None:
 
 
 def _show_all(session: Any, experiment_id: int, options: Options) -> None:
-    from dethpc.client import experiments, logs
+    from dethpc.client.nouns import experiments, logs
 
     def which(session: Any) -> tuple[dict[int, bool], bool]:
         over = experiments.get(session, experiment_id)["experiment"]["state"] in logs.ENDED
@@ -182,7 +184,7 @@ def _show_all(session: Any, experiment_id: int, options: Options) -> None:
 
 def first_trial(session: Any, experiment_id: int, *, wait: bool) -> Optional[int]:
     """The experiment's first trial. ``wait``: until there is one, or the experiment has ended without."""
-    from dethpc.client import experiments
+    from dethpc.client.nouns import experiments
 
     reported = False
     while True:
@@ -200,24 +202,29 @@ def first_trial(session: Any, experiment_id: int, *, wait: bool) -> Optional[int
 def show(trial: int, options: Options, *, session: Any = None) -> None:
     """Print a trial's log. Interrupting only stops the watching. Followed to the trial's end, its state is the exit code:
     0 completed, 1 error, 3 canceled, as for ``wait``."""
-    from dethpc.client import logs
-
-    last, which = _last(options), options.filter()
     session = session or connect()
-    lines: Iterator[dict[str, Any]]
-    if options.follow:
-        lines = logs.follow(reconnect(session), trial, which, tail=last)
-    else:
-        lines = _shown(
-            lambda count: logs.read(session, trial, which, head=options.head, tail=count), last, options.all_states
-        )
     again = f"the trial continues. To watch again: det trial logs -f {trial}"
-    if _printed(lines, options, again) == 0:
+    if _printed(_lines(session, trial, options), options, again) == 0:
         _say_why(session, trial)
     if options.follow:
-        from dethpc.client import trials
+        from dethpc.client.nouns import trials
 
         _exit_like([(f"trial {trial}", trials.get(reconnect(session)(), trial))])
+
+
+def show_task(session: Any, task_id: str, options: Options) -> None:
+    """Print the log of a task without a trial. Raises KeyboardInterrupt."""
+    for line in _lines(session, task_id, options):
+        _print(line, options, named=False, in_place=False)
+
+
+def _lines(session: Any, log: Log, options: Options) -> Iterator[dict[str, Any]]:
+    from dethpc.client.nouns import logs
+
+    last, which = _last(options), options.filter()
+    if options.follow:
+        return logs.follow(reconnect(session), log, which, tail=last)
+    return _shown(lambda count: logs.read(session, log, which, head=options.head, tail=count), last, options.all_states)
 
 
 def _show_together(
@@ -227,7 +234,7 @@ def _show_together(
     options: Options,
 ) -> None:
     """Print the lines of several trials, each with its trial. ``again``: the hint that is printed after an interrupt."""
-    from dethpc.client import logs
+    from dethpc.client.nouns import logs
 
     last, which = _last(options), options.filter()
     if options.follow:
@@ -235,7 +242,7 @@ def _show_together(
     else:
         endings = trials(session)[0]
         lines = _shown(
-            lambda n: logs.together(session, endings, which, head=options.head, tail=n), last, options.all_states
+            lambda n: logs.of_trials(session, endings, which, head=options.head, tail=n), last, options.all_states
         )
     if _printed(lines, options, again, named=True) == 0:
         output.say("No such lines in any of the trials")
@@ -246,7 +253,7 @@ _READ_FOR_ONE = 20  # lines for one of the last that are shown, where most may b
 
 def _last(options: Options) -> Optional[Tail]:
     """The lines that --tail requests. Only the last state of a progress bar counts, unless all are shown."""
-    from dethpc.client.logs import Tail
+    from dethpc.client.nouns.logs import Tail
 
     tail = options.tail
     if options.head is not None and (options.follow or tail is not None):
@@ -354,7 +361,9 @@ def for_people(line: dict[str, Any], *, utc: bool = False, named: bool = False) 
     text does not begin with it."""
     import datetime
 
-    at = datetime.datetime.fromisoformat(str(line["timestamp"]).replace("Z", "+00:00"))
+    from dethpc.domain.text.times import moment
+
+    at = moment(str(line["timestamp"]))
     clock = (at.astimezone(datetime.timezone.utc) if utc else at.astimezone()).strftime("%H:%M:%S")
     who = [f"trial {line['trialId']}"] if named else []
     who += [str(line.get("agentId") or "")] + ([f"rank {line['rankId']}"] if line.get("rankId") is not None else [])
@@ -383,7 +392,7 @@ def _exit_like(rows: Sequence[tuple[str, dict[str, Any]]]) -> None:
 def _say_why(session: Any, trial: int) -> None:
     """A trial that never started wrote nothing: its reason is told beside the log."""
     from dethpc.cli.describe import reason, waiting
-    from dethpc.client import trials
+    from dethpc.client.nouns import trials
 
     row = trials.get(session, trial)
     waits = None if row.get("endTime") else trials.waiting(session, trial)

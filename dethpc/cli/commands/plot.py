@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +13,14 @@ from typing import Any, Optional
 import click
 
 from dethpc import errors
-from dethpc.cli import curves, output, tables
+from dethpc.cli import output, tables
 from dethpc.cli.arguments import IDS, TRIALS, Number
+from dethpc.cli.commands import curves
+from dethpc.cli.commands.curves import Curve
 from dethpc.cli.connect import connect
-from dethpc.cli.curves import Curve
-from dethpc.domain.not_finite import spelled
+from dethpc.cli.output import Json
+from dethpc.domain.text.not_finite import spelled
 from dethpc.domain.trial_config import SearcherConfig
-
-Json = dict[str, Any]
 
 _BEST = 8  # trials, as many as there are colours
 _HEIGHT = 16  # rows of a chart
@@ -113,7 +114,7 @@ def of_experiment(ids: list[int], best: int, **options: Any) -> None:
       det experiment plot 3 --metric '*loss' --smooth 0.9 --log-y
       det experiment plot 3 --group gpu --metric '*gpu_util' --x time
     """
-    from dethpc.client import experiments
+    from dethpc.client.nouns import experiments
 
     wish, session, chosen, what = _wish(**options), connect(), [], []
     searcher = None
@@ -149,7 +150,7 @@ def of_trial(ids: list[int], **options: Any) -> None:
       det trial plot 12,14 --metric loss      training and validation in one chart
       det trial plot 12 --metric '*' --png curves.png
     """
-    from dethpc.client import experiments, trials
+    from dethpc.client.nouns import experiments, trials
 
     wish, session, chosen = _wish(**options), connect(), ids
     parents = [trials.get(session, number).get("experimentId") for number in chosen]
@@ -159,7 +160,7 @@ def of_trial(ids: list[int], **options: Any) -> None:
 
 
 def _show(session: Any, chosen: Sequence[int], searcher: SearcherConfig, what: str, wish: Wish) -> None:
-    from dethpc.client import trials
+    from dethpc.client.nouns import trials
 
     patterns = wish.metrics or (searcher.metric,)
     data = wish.as_csv or wish.as_json
@@ -179,9 +180,7 @@ def _show(session: Any, chosen: Sequence[int], searcher: SearcherConfig, what: s
     if wish.smooth:
         drawn = [curves.with_smoothing(curve, wish.smooth) for curve in drawn]
     if wish.png:
-        from dethpc.cli.picture import draw
-
-        draw(drawn, what, wish.png, x=wish.x, log_x=wish.log_x, log_y=wish.log_y)
+        _write_picture(drawn, what, wish.png, x=wish.x, log_x=wish.log_x, log_y=wish.log_y)
         output.echo(wish.png)
         return
     for number, metric in enumerate(dict.fromkeys(curve.metric for curve in drawn)):
@@ -244,7 +243,7 @@ def _text(value: Optional[float]) -> str:
 
 def _print_chart(drawn: Sequence[Curve], what: str, wish: Wish) -> None:
     """One metric: its chart, a table of the curves, and on stderr what the chart leaves out."""
-    from dethpc.cli.chart import COLOURS, Axis, Line, chart
+    from dethpc.cli.commands.chart import COLOURS, Axis, Line, chart
 
     groups = list(dict.fromkeys(curve.group for curve in drawn))
     trials = list(dict.fromkeys(curve.trial for curve in drawn))
@@ -313,3 +312,42 @@ def _unit(drawn: Sequence[Curve]) -> tuple[str, float]:
         if longest >= 3 * size:
             return f"{name} since the start of the trial", size
     return "seconds since the start of the trial", 1.0
+
+
+_POINTS = 4000  # of a line: more than a picture has columns
+
+
+def _write_picture(lines: Sequence[Curve], title: str, path: Path, *, x: str, log_x: bool, log_y: bool) -> None:
+    """Write one chart for each metric, below each other, by matplotlib (the extra ``plot``); the ending of ``path`` says the
+    format (.png, .svg, .pdf).
+
+    Raises MissingExtra, ContextError when the file cannot be written.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise errors.NotSupportedYet("--png needs matplotlib: pip install 'dethpc[plot]'") from None
+    metrics = list(dict.fromkeys(curve.metric for curve in lines))
+    figure = Figure(figsize=(9, 1 + 4 * len(metrics)), layout="constrained")
+    axes: Any = figure.subplots(len(metrics), 1, squeeze=False)
+    figure.suptitle(title, parse_math=False)  # a name with two $ is no formula
+    for metric, (ax,) in zip(metrics, axes):
+        here = [curve for curve in lines if curve.metric == metric]
+        for curve in here:
+            placed = [(curves.along(p, x), p.value) for p in curves.thinned(curve, _POINTS).drawable]
+            line = sorted((at, value) for at, value in placed if at is not None)
+            marker = "o" if len(line) == 1 else ""
+            ax.plot(*zip(*line), marker=marker, label=f"trial {curve.trial} {curve.group}") if line else None
+        ax.set_xlabel("seconds since the start of the trial" if x == "time" else x)
+        ax.set_ylabel(metric, parse_math=False)
+        ax.set_xscale("log" if log_x else "linear")
+        ax.set_yscale("log" if log_y else "linear")
+        ax.grid(alpha=0.3)
+        for text in ax.legend().get_texts():
+            text.set_parse_math(False)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # a character that its font lacks becomes a box
+            figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as error:
+        raise errors.Refused(f"{path} was not written: {error}") from None

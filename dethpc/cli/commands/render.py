@@ -9,21 +9,15 @@ from typing import Any, Optional
 import click
 
 from dethpc.cli import output
+from dethpc.cli.commands.create import CONTEXT_DIR, INCLUDES, checked, located, packed, read_config
 from dethpc.cli.connect import connect
 
 
 @click.command()
 @click.argument("config", metavar="CONFIG", type=click.File(encoding="utf-8"))
-@click.argument("context_dir", metavar="[CONTEXT_DIR]", required=False, type=click.Path(exists=True, path_type=Path))
+@CONTEXT_DIR
 @click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a field (repeatable).")
-@click.option(
-    "-i",
-    "--include",
-    "includes",
-    multiple=True,
-    type=click.Path(exists=True, path_type=Path),
-    help="Also send this file or directory (repeatable).",
-)
+@INCLUDES
 @output.as_json
 def render(
     config: Any, context_dir: Optional[Path], overrides: Sequence[str], includes: Sequence[Path], as_json: bool
@@ -35,8 +29,7 @@ def render(
       det experiment render config.yaml . > trial.sbatch && sbatch trial.sbatch
     To import its reports later: det experiment import RUN_DIR
     """
-    from dethpc.cli.create import checked, located, packed, read_config
-    from dethpc.client import experiments
+    from dethpc.client.nouns import experiments
 
     written = read_config(config)
     loaded, text = checked(written, config.name, overrides)
@@ -46,6 +39,5 @@ def render(
         output.print_json(answer)
         return
     output.echo(answer["script"], nl=not answer["script"].endswith("\n"))
-    for note in answer.get("notes") or []:
-        output.say(f"det: note: {note}")
+    output.say_notes(answer)
     output.say(f"run directory: {answer['runDirectory']}")

@@ -12,9 +12,9 @@ import click
 from dethpc.cli import output, tables
 from dethpc.cli.arguments import IDS, Number
 from dethpc.cli.connect import connect, reconnect
+from dethpc.cli.output import Json
 from dethpc.domain.progress import progress
-
-Json = dict[str, Any]
+from dethpc.domain.text.times import seconds
 
 EXIT_CODES = {"COMPLETED": 0, "CANCELED": 3}
 _ENDED = {"COMPLETED", "CANCELED", "ERROR", "DELETE_FAILED", "DELETED"}
@@ -73,8 +73,8 @@ Show = Callable[[Answers], None]
 def _looking(ids: Sequence[int], *, closely: bool = False) -> Look:
     """Returns a function that fetches experiments and their trials, and bears with a master that restarts; the user's own is
     started again where it was killed. An experiment that has ended is not asked for again. ``closely``: estimate ends."""
-    from dethpc.client import experiments
-    from dethpc.client.patience import patiently
+    from dethpc.client.nouns import experiments
+    from dethpc.client.session import patiently
 
     again = reconnect(connect())
     ended: dict[int, tuple[Json, list[Json]]] = {}
@@ -130,7 +130,7 @@ class _Lines:
             metric, why = best_metric(trial), reason(trial)
             details = output.plural(trial.get("totalBatchesProcessed") or 0, "step")
             details += (
-                f", {about.get('searcherMetric') or 'metric'} {output.number(metric)}" if metric is not None else ""
+                f", {about.get('searcherMetric') or 'metric'} {output.digits(metric)}" if metric is not None else ""
             )
             if why and (first := self.had.setdefault(why, trial["id"])) != trial["id"]:
                 why = f"as trial {first}"
@@ -163,13 +163,13 @@ def _on_terminal(look: Look, interval: float) -> list[str]:
     with Live(Text("..."), console=console, refresh_per_second=8, vertical_overflow="crop") as live:
 
         def draw(answers: Answers) -> None:
-            room = max(1, (console.height - 1) // len(answers) - 5)
-            live.update(Group(*(_picture(about, trials, room) for about, trials in answers)))
+            most_rows = max(1, (console.height - 1) // len(answers) - 5)
+            live.update(Group(*(_picture(about, trials, most_rows) for about, trials in answers)))
 
         return _watch(look, interval, draw)
 
 
-def _picture(about: Json, trials: list[Json], room: int) -> Any:
+def _picture(about: Json, trials: list[Json], most_rows: int) -> Any:
     """A bar for the experiment, then a line per trial: those that run first, when not all of them fit."""
     from rich.console import Group
     from rich.padding import Padding
@@ -190,8 +190,10 @@ def _picture(about: Json, trials: list[Json], room: int) -> Any:
         Text(output.plain(reason(about))),
     )
     shown = trials
-    if len(trials) > room:
-        shown = sorted(trials, key=lambda t: (output.state(t.get("state")) in _ENDED, -int(t["id"])))[: max(room, 1)]
+    if len(trials) > most_rows:
+        shown = sorted(trials, key=lambda t: (output.state(t.get("state")) in _ENDED, -int(t["id"])))[
+            : max(most_rows, 1)
+        ]
         shown.sort(key=lambda t: int(t["id"]))
     lines = Table.grid(padding=(0, 2))
     for trial in shown:
@@ -228,7 +230,4 @@ def _to_go(about: Json) -> str:
     end = about.get("estimatedEndTime")
     if not end:
         return ""
-    import datetime
-
-    moment = datetime.datetime.fromisoformat(end.replace("Z", "+00:00")).timestamp()
-    return f"about {output.duration(max(0.0, moment - output.now()))} to go"
+    return f"about {output.duration(max(0.0, seconds(end) - output.now()))} to go"

@@ -25,12 +25,9 @@ def agent() -> None:
 @listing
 def list_agents(layout: tables.Layout) -> None:
     """List the compute nodes, who uses them, and which are excluded and why."""
-    from dethpc.client import cluster
+    from dethpc.client.nouns import cluster
 
     agents = of_cluster(cluster.agents)
-    if layout.as_json:
-        output.print_json(agents)
-        return
     tables.show(tables.Table(_COLUMNS, agents), layout)
 
 
@@ -75,7 +72,7 @@ _COLUMNS = [
 @_ALL
 def enable(node: Optional[str], every: bool) -> None:
     """Let trials use a node again, and forget the failures counted against it."""
-    from dethpc.client import cluster
+    from dethpc.client.nouns import cluster
 
     session = connect()
     for name in _names(session, node, every):
@@ -93,7 +90,7 @@ def enable(node: Optional[str], every: bool) -> None:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before all nodes are disabled, as a terminal does.")
 def disable(node: Optional[str], every: bool, reason: str, drain: bool, yes: bool) -> None:
     """Send no more trials to a node, if enough others are left. Trials that run there save a checkpoint and resume elsewhere."""
-    from dethpc.client import cluster
+    from dethpc.client.nouns import cluster
 
     session = connect()
     names = _names(session, node, every)
@@ -107,7 +104,7 @@ def disable(node: Optional[str], every: bool, reason: str, drain: bool, yes: boo
 
 
 def _names(session: Any, node: Optional[str], every: bool) -> list[str]:
-    from dethpc.client import cluster
+    from dethpc.client.nouns import cluster
 
     if bool(node) == every:
         raise click.UsageError("Give a node or --all.")

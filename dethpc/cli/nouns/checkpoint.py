@@ -11,13 +11,12 @@ import click
 
 from dethpc import errors
 from dethpc.cli import output, tables
-from dethpc.cli.arguments import EXPERIMENT, listing
-from dethpc.cli.audit import audit
+from dethpc.cli.arguments import EXPERIMENT, YES, confirm, listing, whole_uuid
+from dethpc.cli.commands.audit import audit
+from dethpc.cli.commands.garbage import prune
 from dethpc.cli.connect import connect
-from dethpc.cli.garbage import prune
 from dethpc.cli.group import Failed, LazyGroup
-
-Json = dict[str, Any]
+from dethpc.cli.output import Json
 
 
 @click.group(cls=LazyGroup)
@@ -35,11 +34,11 @@ def list_checkpoints(experiment_id: int, best: Optional[int], layout: tables.Lay
 
 
 @checkpoint.command()
-@click.argument("uuid")
+@click.argument("uuid", type=whole_uuid)
 @output.as_json
 def describe(uuid: str, as_json: bool) -> None:
     """Describe a checkpoint: its origin and its files."""
-    from dethpc.client import checkpoints
+    from dethpc.client.nouns import checkpoints
 
     c = checkpoints.get(connect(), uuid)
     if as_json:
@@ -55,7 +54,7 @@ def describe(uuid: str, as_json: bool) -> None:
             ("Trial", training.get("trialId")),
             ("Steps", (c.get("metadata") or {}).get("steps_completed")),
             ("Reported", output.when(c.get("reportTime"))),
-            ("Metric", output.number(training.get("searcherMetric"))),
+            ("Metric", output.digits(training.get("searcherMetric"))),
             ("Validation", output.compact((training.get("validationMetrics") or {}).get("avgMetrics"))),
             ("Metadata", output.compact(c.get("metadata"))),
             ("Size", output.size(total_size(c))),
@@ -67,7 +66,7 @@ def describe(uuid: str, as_json: bool) -> None:
 
 
 @checkpoint.command()
-@click.argument("uuid")
+@click.argument("uuid", type=whole_uuid)
 @click.option(
     "-o", "--output-dir", type=click.Path(file_okay=False), help="Directory to write to [default: checkpoints/UUID]."
 )
@@ -87,19 +86,21 @@ def download(uuid: str, output_dir: Optional[str], quiet: bool, mode: str, globs
     download_checkpoint(connect(), uuid, output_dir, quiet, mode, globs)
 
 
-_UUIDS = click.argument("uuids", metavar="UUID[,UUID...]", type=lambda text: [part for part in text.split(",") if part])
-_YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def _uuids(text: str) -> list[str]:
+    return [whole_uuid(part) for part in text.split(",") if part]
+
+
+_UUIDS = click.argument("uuids", metavar="UUID[,UUID...]", type=_uuids)
 
 
 @checkpoint.command()
 @_UUIDS
-@_YES
+@YES
 def delete(uuids: list[str], yes: bool) -> None:
     """Delete checkpoints; a task removes their files. Checkpoints that are still needed are refused."""
-    from dethpc.client import checkpoints
+    from dethpc.client.nouns import checkpoints
 
-    if not yes:
-        click.confirm(f"Delete {', '.join(uuids)} for good?", abort=True)
+    confirm(f"Delete {', '.join(uuids)} for good?", yes)
     checkpoints.delete(connect(), uuids)
     output.echo(f"Deleting {', '.join(uuids)}: a task removes the files soon")
 
@@ -109,10 +110,10 @@ def delete(uuids: list[str], yes: bool) -> None:
 @click.option(
     "--glob", "globs", multiple=True, help="Files to remove; ** matches any directories. Without it: reread the list."
 )
-@_YES
+@YES
 def rm(uuids: list[str], globs: tuple[str, ...], yes: bool) -> None:
     """Remove files from checkpoints."""
-    from dethpc.client import checkpoints
+    from dethpc.client.nouns import checkpoints
 
     session = connect()
     none = _without_match(session, uuids, globs) if globs else {}
@@ -121,8 +122,8 @@ def rm(uuids: list[str], globs: tuple[str, ...], yes: bool) -> None:
         raise Failed([*none.values()])
     for message in none.values():
         output.say(f"warning: {message}")
-    if globs and not yes:
-        click.confirm(f"Remove {', '.join(globs)} of {', '.join(uuids)} for good?", abort=True)
+    if globs:
+        confirm(f"Remove {', '.join(globs)} of {', '.join(uuids)} for good?", yes)
     checkpoints.remove_files(session, uuids, globs)
     outcome = "A task removes files of" if globs else "Looked at"
     output.echo(f"{outcome} {', '.join(uuids)}")
@@ -131,7 +132,7 @@ def rm(uuids: list[str], globs: tuple[str, ...], yes: bool) -> None:
 def _without_match(session: Any, uuids: Sequence[str], globs: Sequence[str]) -> dict[str, str]:
     """Of those checkpoints that have no file that a glob means: what to say. Where no files are listed the master looks, unless all
     are deleted."""
-    from dethpc.client import checkpoints
+    from dethpc.client.nouns import checkpoints
     from dethpc.storage import globs as globs_
 
     none = {}
@@ -157,7 +158,7 @@ def download_checkpoint(
     globs: Sequence[str] = (),
 ) -> None:
     """Copy a checkpoint out of its storage, or through the master."""
-    from dethpc.client import checkpoints
+    from dethpc.client.nouns import checkpoints
     from dethpc.experimental._download import DownloadMode, download
 
     row = checkpoints.get(session, uuid)
@@ -197,22 +198,32 @@ def _holds_files(folder: Path) -> bool:
 
 def print_of_experiment(experiment_id: int, best: Optional[int], layout: tables.Layout) -> None:
     """``best``: how many of the best, best first; None: all."""
-    from dethpc.client import experiments
+    from dethpc.client.nouns import experiments
 
     def place(c: Json) -> tuple[bool, int, int]:
         trial, steps = (c.get("training") or {}).get("trialId"), (c.get("metadata") or {}).get("steps_completed")
-        return output.state(c.get("state")) == "DELETED", int(trial or 0), int(steps or 0)
+        return _deleted(c), int(trial or 0), int(steps or 0)
 
     rows = experiments.checkpoints(connect(), experiment_id, best=best)
     print_checkpoints(rows if best else sorted(rows, key=place), layout)
 
 
 def print_checkpoints(rows: Sequence[Json], layout: tables.Layout) -> None:
-    """A table of checkpoints, for every command that lists some."""
+    """A table of checkpoints, for every command that lists some. On a terminal, it counts those that are deleted: of a search that
+    keeps the best ones alone, they are nearly all."""
     if layout.as_json:
         output.print_json(list(rows))
+        return
+    live = [c for c in rows if not _deleted(c)]
+    if tables.for_people() and not layout.wide and not layout.as_csv and len(live) < len(rows):
+        below = [f"{len(rows) - len(live)} deleted ones are not shown: --wide shows them"]
+        tables.show(tables.Table(_COLUMNS, live, below=below), layout)
     else:
         tables.show(tables.Table(_COLUMNS, rows), layout)
+
+
+def _deleted(checkpoint: Json) -> bool:
+    return output.state(checkpoint.get("state")) == "DELETED"
 
 
 def total_size(checkpoint: Json) -> int:

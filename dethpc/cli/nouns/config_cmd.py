@@ -14,7 +14,7 @@ from dethpc.cli.group import LazyGroup
 
 @click.group(
     cls=LazyGroup,
-    lazy={"explain": ("dethpc.cli.explain:explain", "Explain a field of a configuration.")},
+    lazy={"explain": ("dethpc.cli.commands.explain:explain", "Explain a field of a configuration.")},
 )
 def config() -> None:
     """Work with configuration files."""
@@ -29,7 +29,7 @@ def upgrade(file: Any, in_place: bool) -> None:
     Fields that count steps, and lengths that are times today, are replaced. Everything else stays as it is, including comments.
     Standard error lists the replacements.
     """
-    from dethpc.cli.create import read_config
+    from dethpc.cli.commands.create import read_config
     from dethpc.config.upgrade import upgrade as upgraded
 
     if in_place and file.name in ("-", "<stdin>"):
@@ -47,13 +47,9 @@ def upgrade(file: Any, in_place: bool) -> None:
 
 def _replace(path: Path, text: str, newline: str) -> None:
     """A reader sees meanwhile the old file or the new one. A link keeps pointing to it, and its mode stays."""
+    from dethpc.rundir.files import replacement
+
     path = path.resolve()
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(new, "x", encoding="utf-8", newline=newline) as file:
-            os.chmod(file.fileno(), path.stat().st_mode & 0o7777)
-            file.write(text)
-        os.replace(new, path)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
+    with replacement(path) as file:
+        os.fchmod(file.fileno(), path.stat().st_mode & 0o7777)
+        file.write(text.replace("\n", newline).encode())

@@ -1,4 +1,4 @@
-"""``det config-policies``: what an admin demands of every experiment's configuration."""
+"""``det config-policies``: what an admin demands of every configuration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dethpc.cli import output
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
 
-_KIND = click.argument("workload_type", metavar="KIND", type=click.Choice(["experiment"], case_sensitive=False))
+_KIND = click.argument("workload_type", metavar="KIND", type=click.Choice(["experiment", "ntsc"], case_sensitive=False))
 _WORKSPACE = click.option(
     "-w", "--workspace-name", metavar="NAME", help="Those of this workspace. Default: those of the whole master."
 )
@@ -18,11 +18,13 @@ _WORKSPACE = click.option(
 
 @click.group("config-policies", cls=LazyGroup)
 def config_policies() -> None:
-    """Show and set what every experiment's configuration must be like."""
+    """Show and set what every configuration must be like.
+
+    KIND is experiment, or ntsc: notebooks, TensorBoards, shells, commands and generic tasks."""
 
 
 def _of(session: Any, name: Optional[str]) -> int:
-    from dethpc.client import workspaces
+    from dethpc.client.nouns import workspaces
 
     return int(workspaces.workspace(session, name)["id"]) if name else 0
 
@@ -34,10 +36,10 @@ def _of(session: Any, name: Optional[str]) -> int:
 @output.as_json
 def describe(workload_type: str, workspace_name: Optional[str], as_json: bool) -> None:
     """Show the policies, as YAML."""
-    from dethpc.client import config_policies as client
+    from dethpc.client.nouns import config_policies as client
 
     session = connect()
-    _print(client.get(session, _of(session, workspace_name)), as_json)
+    _print(client.get(session, _of(session, workspace_name), workload_type.upper()), as_json)
 
 
 @config_policies.command("set")
@@ -47,13 +49,13 @@ def describe(workload_type: str, workspace_name: Optional[str], as_json: bool) -
 @output.as_yaml
 @output.as_json
 def set_policies(workload_type: str, config_file: Any, workspace_name: Optional[str], as_json: bool) -> None:
-    """Set the policies to what FILE says: invariant_config lies over each experiment's configuration, and constraints bound it
+    """Set the policies to what FILE says: invariant_config lies over each configuration, and constraints bound it
     (resources.max_slots, priority_limit). They bind what is created, continued or moved from now on."""
-    from dethpc.cli.create import read_config
-    from dethpc.client import config_policies as client
+    from dethpc.cli.commands.create import read_config
+    from dethpc.client.nouns import config_policies as client
 
     session = connect()
-    _print(client.put(session, read_config(config_file), _of(session, workspace_name)), as_json)
+    _print(client.put(session, read_config(config_file), _of(session, workspace_name), workload_type.upper()), as_json)
 
 
 @config_policies.command()
@@ -61,10 +63,10 @@ def set_policies(workload_type: str, config_file: Any, workspace_name: Optional[
 @_WORKSPACE
 def delete(workload_type: str, workspace_name: Optional[str]) -> None:
     """Delete the policies."""
-    from dethpc.client import config_policies as client
+    from dethpc.client.nouns import config_policies as client
 
     session = connect()
-    client.delete(session, _of(session, workspace_name))
+    client.delete(session, _of(session, workspace_name), workload_type.upper())
     output.echo(f"Deleted the config policies of {f'workspace {workspace_name}' if workspace_name else 'this master'}")
 
 

@@ -10,13 +10,12 @@ import click
 
 from dethpc import errors
 from dethpc.cli import output, tables
-from dethpc.cli.arguments import ID, IDS, STATES, each, listing
-from dethpc.cli.attributes import label, set_attribute
+from dethpc.cli.arguments import ID, IDS, PROJECT, STATES, YES, confirm, each, listing
+from dethpc.cli.commands.attributes import label, set_attribute
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
+from dethpc.cli.output import Json
 from dethpc.domain.progress import progress
-
-Json = dict[str, Any]
 
 
 @click.group(
@@ -24,18 +23,18 @@ Json = dict[str, Any]
     invoke_without_command=True,
     aliases={"lt": "list-trials", "lc": "list-checkpoints", "unpause": "activate"},
     lazy={
-        "create": ("dethpc.cli.create:create", "Submit CONFIG with the files in CONTEXT_DIR."),
-        "continue": ("dethpc.cli.fork:go_on", "Continue an ended experiment."),
-        "fork": ("dethpc.cli.fork:fork", "Create an experiment like another one."),
-        "render": ("dethpc.cli.render:render", "Print the batch script of a trial of CONFIG."),
-        "export": ("dethpc.cli.copies:export", "Write an experiment into one archive."),
-        "import": ("dethpc.cli.copies:take_in", "Import an archive, or a run that was submitted by hand."),
-        "diff": ("dethpc.cli.diff:diff", "Show how two differ in configuration and code."),
-        "plot": ("dethpc.cli.plot:of_experiment", "Plot what its best trials reported."),
-        "goodput": ("dethpc.cli.goodput:of_experiment", "Show where its slot-hours went."),
-        "logs": ("dethpc.cli.logs:experiment_logs", "Show the log of the first trial, or of all."),
-        "list-trials": ("dethpc.cli.trial_list:list_trials", "List the trials of an experiment."),
-        "wait": ("dethpc.cli.wait:wait", "Wait until it ends; the exit code says how."),
+        "create": ("dethpc.cli.commands.create:create", "Submit CONFIG with the files in CONTEXT_DIR."),
+        "continue": ("dethpc.cli.commands.fork:go_on", "Continue an ended experiment."),
+        "fork": ("dethpc.cli.commands.fork:fork", "Create an experiment like another one."),
+        "render": ("dethpc.cli.commands.render:render", "Print the batch script of a trial of CONFIG."),
+        "export": ("dethpc.cli.commands.copies:export", "Write an experiment into one archive."),
+        "import": ("dethpc.cli.commands.copies:take_in", "Import an archive, or a run that was submitted by hand."),
+        "diff": ("dethpc.cli.commands.diff:diff", "Show how two differ in configuration and code."),
+        "plot": ("dethpc.cli.commands.plot:of_experiment", "Plot what its best trials reported."),
+        "goodput": ("dethpc.cli.commands.goodput:of_experiment", "Show where its slot-hours went."),
+        "logs": ("dethpc.cli.commands.logs:experiment_logs", "Show the log of the first trial, or of all."),
+        "list-trials": ("dethpc.cli.nouns.trial:list_trials", "List the trials of an experiment."),
+        "wait": ("dethpc.cli.commands.wait:wait", "Wait until it ends; the exit code says how."),
     },
 )
 @click.pass_context
@@ -54,7 +53,7 @@ def experiment(ctx: click.Context) -> None:
 @STATES
 @click.option("--name", metavar="TEXT", help="Only those with this text in their name.")
 @click.option(
-    "--project", "--project_id", "project_id", type=click.IntRange(1), metavar="ID", help="Only this project's."
+    "--project", "--project_id", "project_id", type=PROJECT, metavar="ID", help="Only this project's (id or name)."
 )
 @click.option("--label", "labels", multiple=True, help="Only those with this label (repeatable: with all of them).")
 @click.option(
@@ -78,7 +77,7 @@ def list_experiments(
     layout: tables.Layout,
 ) -> None:
     """List your experiments, the newest last."""
-    from dethpc.client import experiments
+    from dethpc.client.nouns import experiments
 
     archived = None if everybody or show_archived else False
     page = experiments.listing(
@@ -101,10 +100,9 @@ def show_experiments(
     rows: list[Json], layout: tables.Layout, *, everybody: bool, archived: bool = False, project: bool = False
 ) -> None:
     """A table of experiments, and warnings of those that have not ended."""
-    if layout.as_json:
-        output.print_json(rows)
-        return
     tables.show(tables.Table(_columns(everybody, archived, project), rows), layout)
+    if layout.as_json:
+        return
     for e in rows:
         if e.get("warning") and not e.get("endTime"):  # of those that have ended, describe tells it
             output.say(f"det: warning: experiment {e['id']}: {e['warning']}")
@@ -144,7 +142,8 @@ def describe(ids: list[int], metrics: bool, search: bool, outdir: Optional[Path]
     """Describe experiments, their searches and their trials, including what failed or was stopped, and why."""
     from dethpc.cli.describe import describe_experiments
 
-    describe_experiments(connect(), ids, metrics=metrics, search=search, outdir=outdir, as_csv=as_csv, as_json=as_json)
+    layout = tables.Layout(as_csv=as_csv or outdir is not None, as_json=as_json)
+    describe_experiments(connect(), ids, metrics=metrics, search=search, outdir=outdir, layout=layout)
 
 
 @experiment.command("list-checkpoints")
@@ -153,7 +152,7 @@ def describe(ids: list[int], metrics: bool, search: bool, outdir: Optional[Path]
 @listing
 def list_checkpoints(experiment_id: int, best: Optional[int], layout: tables.Layout) -> None:
     """List the checkpoints of an experiment, by trial and by steps; those that are deleted come last."""
-    from dethpc.cli.checkpoint import print_of_experiment
+    from dethpc.cli.nouns.checkpoint import print_of_experiment
 
     print_of_experiment(experiment_id, best, layout)
 
@@ -163,13 +162,10 @@ def list_checkpoints(experiment_id: int, best: Optional[int], layout: tables.Lay
 @output.as_json
 def config(experiment_id: int, as_json: bool) -> None:
     """Print the experiment's complete configuration as YAML."""
-    from dethpc.client import experiments
+    from dethpc.client.nouns import experiments
 
     answer = experiments.get(connect(), experiment_id).get("config") or {}
-    if as_json:
-        output.print_json(answer)
-        return
-    output.print_yaml(answer)
+    output.print_config(answer, as_json)
 
 
 @experiment.command("download-model-def")
@@ -177,7 +173,7 @@ def config(experiment_id: int, as_json: bool) -> None:
 @click.option("-o", "--output-dir", type=click.Path(path_type=Path, file_okay=False), default=Path(), help="Where to.")
 def download_model_def(experiment_id: int, output_dir: Path) -> None:
     """Download the context directory as it was submitted, as a .tgz file."""
-    from dethpc.client import experiments
+    from dethpc.client.nouns import experiments
 
     content = experiments.model_definition(connect(), experiment_id)
     output_dir.mkdir(parents=True, exist_ok=True)
@@ -193,7 +189,7 @@ _ENDED = {"COMPLETED", "CANCELED", "ERROR"}
 
 
 def _state(session: Any, experiment_id: int) -> str:
-    from dethpc.client import experiments
+    from dethpc.client.nouns import experiments
 
     return output.state(experiments.get(session, experiment_id)["experiment"]["state"])
 
@@ -202,7 +198,7 @@ def _act(action: str, *, allowed: set[str], done: str, already: set[str]) -> Cal
     """``allowed``: the states from which it is possible; ``already``: those in which there is nothing to do."""
 
     def do(session: Any, experiment_id: int) -> str:
-        from dethpc.client import experiments
+        from dethpc.client.nouns import experiments
 
         before = _state(session, experiment_id)
         if before in already:
@@ -254,7 +250,7 @@ def kill(ids: list[int]) -> None:
     """End the experiments at once, without a checkpoint."""
 
     def do(session: Any, experiment_id: int) -> str:
-        from dethpc.client import experiments
+        from dethpc.client.nouns import experiments
 
         if experiments.act(session, experiment_id, "kill").get("changed", True):
             return f"Killed experiment {experiment_id}"
@@ -279,7 +275,7 @@ def unarchive(ids: list[int]) -> None:
 
 @experiment.command()
 @IDS
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@YES
 def delete(ids: list[int], yes: bool) -> None:
     """Delete ended experiments for good, with their checkpoints, TensorBoard files, logs, code and Python environments.
 
@@ -287,11 +283,10 @@ def delete(ids: list[int], yes: bool) -> None:
     reason and is retried automatically, or at once if you delete it again.
     """
     which = ", ".join(str(i) for i in ids)
-    if not yes:
-        click.confirm(f"Delete experiment {which} for good, with its checkpoints and logs?", abort=True)
+    confirm(f"Delete experiment {which} for good, with its checkpoints and logs?", yes)
 
     def do(session: Any, experiment_id: int) -> str:
-        from dethpc.client import experiments
+        from dethpc.client.nouns import experiments
 
         experiments.delete(session, experiment_id)
         return f"Deleting experiment {experiment_id}"
@@ -309,7 +304,7 @@ experiment.add_command(set_attribute)
 @click.argument("project_name", metavar="PROJECT")
 def move(experiment_id: int, workspace_name: str, project_name: str) -> None:
     """Move an experiment to another project."""
-    from dethpc.client import workspaces
+    from dethpc.client.nouns import workspaces
 
     session = connect()
     row = workspaces.project(session, workspace_name, project_name)

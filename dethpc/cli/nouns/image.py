@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from dethpc.cli import output, tables
-from dethpc.cli.arguments import listing
+from dethpc.cli.arguments import YES, confirm, listing
 from dethpc.cli.connect import connect
 from dethpc.cli.group import Failed, LazyGroup
 
@@ -36,15 +36,12 @@ _COLUMNS = [
 @listing
 def list_images(layout: tables.Layout) -> None:
     """List the images in the cache, and those that are being pulled."""
-    from dethpc.client import images
+    from dethpc.client.nouns import images
 
     answer = images.images(connect())
-    if layout.as_json:
-        output.print_json(answer)
-        return
     pulls = [{"name": pull["image"], "format": pull["format"], "state": pull["progress"]} for pull in answer["pulls"]]
     there = [{**image, "state": "ready"} for image in answer["images"]]
-    tables.show(tables.Table(_COLUMNS, [*pulls, *there]), layout)
+    tables.show(tables.Table(_COLUMNS, [*pulls, *there]), layout, answer)
 
 
 @image.command()
@@ -65,7 +62,7 @@ def pull(name: str, pool: str, format: str | None, force: bool, detach: bool, as
 
     Passwords for registries come from the file that the site names, or from your ~/.docker/config.json.
     """
-    from dethpc.client import images
+    from dethpc.client.nouns import images
 
     session = connect()
     task = images.pull(session, name, pool=pool, format=format or "", force=force)
@@ -92,22 +89,19 @@ def cancel(name: str, as_json: bool) -> None:
 
     Trials that wait for it end, too. What was downloaded stays in the cache, and the next pull of IMAGE continues from it.
     """
-    from dethpc.client import images
+    from dethpc.client.nouns import images
 
     task_ids = images.cancel(connect(), name)
-    if as_json:
-        output.print_json({"taskIds": task_ids})
-        return
-    output.echo(f"The pull of {name} ends")
+    output.reply({"taskIds": task_ids}, f"The pull of {name} ends", as_json)
 
 
 @image.command()
 @click.option("-n", "--dry-run", is_flag=True, help="Only show what would be deleted.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@YES
 @output.as_json
 def prune(dry_run: bool, yes: bool, as_json: bool) -> None:
     """Remove the images that no unfinished experiment needs. They are pulled again when an experiment needs them."""
-    from dethpc.client import images
+    from dethpc.client.nouns import images
 
     session = connect()
     rows = images.unneeded(session)
@@ -117,13 +111,14 @@ def prune(dry_run: bool, yes: bool, as_json: bool) -> None:
         _show(rows)
     removed = 0
     if rows and not dry_run:
-        if not yes:
-            click.confirm(f"Remove {_some(len(rows))}?", abort=True)
+        confirm(f"Remove {output.plural(len(rows), 'image')}?", yes)
         removed = images.prune(session, rows)
     if as_json:
         output.print_json({"images": rows, "removed": removed})
     elif removed:
-        output.echo(f"{_some(removed)} {'goes' if removed == 1 else 'go'}; det job list shows the task")
+        output.echo(
+            f"{output.plural(removed, 'image')} {'goes' if removed == 1 else 'go'}; det job list shows the task"
+        )
     sys.stdout.flush()
 
 
@@ -134,7 +129,3 @@ def _show(rows: list[dict[str, Any]]) -> None:
     columns = [column for column in _COLUMNS if column.name != "State"]
     tables.show(tables.Table(columns, rows))
     output.echo()
-
-
-def _some(count: int) -> str:
-    return output.plural(count, "image")

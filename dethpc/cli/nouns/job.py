@@ -7,12 +7,11 @@ from typing import Any, Optional
 import click
 
 from dethpc.cli import output, tables
-from dethpc.cli.arguments import PAGES, Number, listing
+from dethpc.cli.arguments import PAGES, PROJECT, Number, listing
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
-from dethpc.cli.pool import no_pool
-
-Json = dict[str, Any]
+from dethpc.cli.nouns.pool import no_pool
+from dethpc.cli.output import Json
 
 
 @click.group(cls=LazyGroup, invoke_without_command=True, aliases={"u": "update"})
@@ -25,6 +24,8 @@ def job(ctx: click.Context) -> None:
 
 @job.command("list")
 @click.option("-p", "--resource-pool", metavar="POOL", help="Show this pool's queue [default: the default pool's].")
+@click.option("-w", "--workspace-name", metavar="NAME", help="Only jobs of this workspace.")
+@click.option("--project", type=PROJECT, metavar="ID", help="Only jobs of this project (id or name).")
 @click.option("--why", is_flag=True, help="Show what each job's trials wait for, and what would start them sooner.")
 @click.option("--limit", type=click.IntRange(0), default=0, help="At most this many (0: all).")
 @click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many.")
@@ -34,13 +35,18 @@ def job(ctx: click.Context) -> None:
 @output.as_yaml
 @listing
 def list_jobs(
-    resource_pool: Optional[str], why: bool, limit: int, offset: int, reverse: bool, layout: tables.Layout
+    resource_pool: Optional[str], why: bool, limit: int, offset: int, reverse: bool, layout: tables.Layout, **where: Any
 ) -> None:
     """List the jobs that want slots, in the order in which they get them; jobs that have ended are left out."""
-    from dethpc.client import cluster, jobs
+    from dethpc.client.nouns import cluster, jobs, workspaces
 
-    session = connect()
-    rows, queue_order = jobs.queue(session, resource_pool)
+    session, workspace = connect(), where.get("workspace_name")
+    rows, queue_order = jobs.queue(
+        session,
+        resource_pool,
+        projectId=where.get("project"),
+        workspaceId=workspaces.workspace(session, workspace)["id"] if workspace else None,
+    )
     if resource_pool and not rows:
         pools = [pool["name"] for pool in cluster.resource_pools(session)]
         if resource_pool not in pools:
@@ -51,9 +57,6 @@ def list_jobs(
     if why:
         for j in rows:
             j["waiting"] = waits.get(str(j["jobId"]))
-    if layout.as_json:
-        output.print_json({"jobs": rows})
-        return
     fair = queue_order == "fair_share"
     columns = [
         tables.Column("#", lambda j: j["summary"]["jobsAhead"], tables.COUNT),
@@ -70,7 +73,7 @@ def list_jobs(
     ]
     # a terminal has no room for sentences in a table: they stand below it
     reasons = [f"{_called(j, ids)}: {_waiting(j['waiting'])}" for j in rows if why and j["waiting"]]
-    tables.show(tables.Table(columns, rows, below=reasons), layout)
+    tables.show(tables.Table(columns, rows, below=reasons), layout, {"jobs": rows})
 
 
 def _called(job: Json, ids: dict[str, str]) -> str:
@@ -124,7 +127,7 @@ def short(ids: list[str]) -> dict[str, str]:
 )
 def update(job_id: str, **wishes: Any) -> None:
     """Change one property of a queued job. ID: its experiment's number, or the beginning of its own id."""
-    from dethpc.client import jobs
+    from dethpc.client.nouns import jobs
 
     given = {name: value for name, value in wishes.items() if value is not None}
     if len(given) != 1:
@@ -166,7 +169,7 @@ def update_batch(operations: tuple[str, ...]) -> None:
     \b
     For example: det job update-batch job1.priority=1 job2.resource-pool="compute" job3.ahead-of=job1
     """
-    from dethpc.client import jobs
+    from dethpc.client.nouns import jobs
 
     wished = [_operation(text) for text in operations]  # a mistake is told without starting a master
     jobs.update(connect(), wished)

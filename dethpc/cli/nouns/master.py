@@ -10,8 +10,8 @@ from typing import Any, Optional
 import click
 
 from dethpc import errors
-from dethpc.cli import elsewhere, master_process, output, tables
-from dethpc.cli.arguments import Number
+from dethpc.cli import from_determined, master_process, output, tables
+from dethpc.cli.arguments import YES, Number, confirm
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup, NotHere
 from dethpc.rundir.home import Home
@@ -74,7 +74,7 @@ def down(timeout: float) -> None:
 
 
 @master.command("take-over")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@YES
 def take_over(yes: bool) -> None:
     """Declare that runs are over of which the master can learn nothing.
 
@@ -82,7 +82,7 @@ def take_over(yes: bool) -> None:
     Their trials start again from their last checkpoints. Use it only when you know that those jobs have ended: a machine that is
     gone for good, a cluster that was removed.
     """
-    from dethpc.client import cluster
+    from dethpc.client.nouns import cluster
 
     session = connect()
     runs = cluster.runs_elsewhere(session)
@@ -93,8 +93,7 @@ def take_over(yes: bool) -> None:
     output.say(
         "These runs are then taken to be over. If one of them still runs, its trial is trained twice from now on."
     )
-    if not yes:
-        click.confirm("Have all of these jobs ended?", abort=True)
+    confirm("Have all of these jobs ended?", yes)
     given_up = cluster.take_over(session)
     output.echo(f"Counted as over: {len(given_up)}. Their trials start again from their last checkpoints")
 
@@ -109,7 +108,7 @@ def cluster_message() -> None:
 @output.as_json
 def get_message(as_json: bool) -> None:
     """Show the message that counts now, or will."""
-    from dethpc.client import resources
+    from dethpc.client.nouns import resources
 
     message = resources.message(connect())
     if as_json:
@@ -127,10 +126,10 @@ def get_message(as_json: bool) -> None:
 @click.option("-e", "--end", metavar="TIME", help="When it ends. Default: never.")
 @click.option("-d", "--duration", metavar="TIME", help="How long it counts, such as 24h, in place of --end.")
 def set_message(message: str, start: Optional[str], end: Optional[str], duration: Optional[str]) -> None:
-    """Set the message, in the place of the one there was. Determined's clients and GET /api/v1/master/cluster_message show it."""
+    """Set the message, in the place of the one there was. det master info and each page show it."""
     import datetime
 
-    from dethpc.client import resources
+    from dethpc.client.nouns import resources
 
     begin = start or datetime.datetime.now(datetime.timezone.utc).isoformat().replace("+00:00", "Z")
     resources.set_message(connect(), message, begin, end=end, duration=duration)
@@ -143,7 +142,7 @@ def set_message(message: str, start: Optional[str], end: Optional[str], duration
 )
 def clear_message() -> None:
     """Clear the message."""
-    from dethpc.client import resources
+    from dethpc.client.nouns import resources
 
     resources.clear_message(connect())
     output.echo("Cleared the message")
@@ -154,9 +153,9 @@ def clear_message() -> None:
 @output.as_json
 def info(as_json: bool) -> None:
     """Show which scheduler the master serves, where it runs, since when, and whose files it uses."""
-    from dethpc.cli import serves
+    from dethpc.cli import own_master
     from dethpc.cli.connect import named_master
-    from dethpc.client import cluster
+    from dethpc.client.nouns import cluster
 
     session = connect()
     about = cluster.master(session)
@@ -172,7 +171,7 @@ def info(as_json: bool) -> None:
         [
             ("Address", session.url),
             ("Listens on", _listening(config.get("listening") or {})),
-            ("Scheduler", serves.scheduler(lease) or config.get("scheduler")),
+            ("Scheduler", own_master.scheduler(lease) or config.get("scheduler")),
             ("Host", lease.get("host")),
             ("Process", lease.get("pid")),
             ("Since", output.when(about.get("startedAt"))),
@@ -183,9 +182,10 @@ def info(as_json: bool) -> None:
             ("Version", f"{about.get('dethpcVersion')}, speaks the API of Determined {about.get('version')}"),
             ("Trouble", about.get("trouble")),
             ("Notice", about.get("notice")),
+            ("Message", (about.get("clusterMessage") or {}).get("message")),
         ]
     )
-    if message := serves.another(lease, os.environ):
+    if message := own_master.serves_another(lease, os.environ):
         output.say(f"det: warning: {message}")
 
 
@@ -222,18 +222,15 @@ def certificate() -> None:
 @output.as_json
 def config(argv: tuple[str, ...], as_json: bool) -> None:
     """Show the master's configuration."""
-    from dethpc.client import cluster
+    from dethpc.client.nouns import cluster
 
     if argv not in ((), ("show",)):
-        if sentence := elsewhere.instead(["master", "config", *argv]):
+        if sentence := from_determined.instead(["master", "config", *argv]):
             raise NotHere([sentence])
         raise click.UsageError(f"No such argument or option: {argv[0]}")
 
     settings = cluster.master_config(connect())
-    if as_json:
-        output.print_json(settings)
-        return
-    output.print_yaml(settings)
+    output.print_config(settings, as_json)
 
 
 @master.command()
@@ -241,7 +238,7 @@ def config(argv: tuple[str, ...], as_json: bool) -> None:
 @click.option("--tail", type=click.IntRange(1), metavar="N", help="Only the last N lines.")
 def logs(follow: bool, tail: Optional[int]) -> None:
     """Show the master's log: from the running master, or else from the file that the last one left."""
-    from dethpc.client import cluster
+    from dethpc.client.nouns import cluster
 
     try:
         session = connect(start=False)
@@ -261,15 +258,12 @@ def logs(follow: bool, tail: Optional[int]) -> None:
 
 
 @master.command()
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@YES
 def rebuild(yes: bool) -> None:
     """Recreate the state database from the files on the shared file system. The master must be down."""
     root = _home()
     _must_be_down(root)
-    if not yes:
-        click.confirm(
-            f"Recreate the database of {root} from its experiments and runs? The old database is kept.", abort=True
-        )
+    confirm(f"Recreate the database of {root} from its experiments and runs? The old database is kept.", yes)
     import subprocess
 
     done = subprocess.run(
@@ -312,7 +306,7 @@ def check(as_json: bool, mend: bool) -> None:
     elif report["differences"]:
         rows = [(d["experimentId"], d["where"], d["what"]) for d in report["differences"]]
         tables.show(tables.plain(["Experiment", "Where", "What differs"], rows))
-        differences = "1 difference" if len(rows) == 1 else f"{len(rows)} differences"
+        differences = output.plural(len(rows), "difference")
         if not mend and any(d["where"] == "change log" for d in report["differences"]):
             output.say(
                 "To rewrite change logs that are damaged or lack what the database has: "

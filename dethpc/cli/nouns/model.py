@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any, Optional
+from typing import Optional
 
 import click
 
 from dethpc.cli import output, tables
-from dethpc.cli.arguments import listing
+from dethpc.cli.arguments import YES, listing, whole_uuid
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
-
-Json = dict[str, Any]
+from dethpc.cli.output import Json
 
 _NAME = click.argument("name")
 _COLUMNS = [
@@ -33,7 +32,7 @@ _VERSIONS = [
     tables.Column("Trial", lambda row: row["checkpoint"]["training"]["trialId"], tables.COUNT),
     tables.Column("Steps", lambda row: row["checkpoint"]["metadata"]["steps_completed"], tables.COUNT),
     tables.Column("Checkpoint", lambda row: row["checkpoint"]["uuid"]),
-    tables.Column("Metric", lambda row: row["checkpoint"]["training"]["searcherMetric"]),
+    tables.Column("Metric", lambda row: row["checkpoint"]["training"]["searcherMetric"], tables.METRIC),
     tables.Column("Created", "creationTime", tables.AGE, rank=1),
     tables.Column("Comment", "comment", rank=2, least=12),
 ]
@@ -59,16 +58,13 @@ def model(ctx: click.Context) -> None:
 @listing
 def list_models(workspace_names: Optional[str], sort_by: str, order_by: str, layout: tables.Layout) -> None:
     """List models."""
-    from dethpc.client import models
+    from dethpc.client.nouns import models
 
     params: Json = {"sortBy": f"SORT_BY_{sort_by.upper()}", "orderBy": f"ORDER_BY_{order_by.upper()}"}
     if workspace_names:
         params["workspaceNames"] = workspace_names.split(",")
     rows = models.models(connect(), **params)
-    if layout.as_json:
-        output.print_json(rows)
-    else:
-        tables.show(tables.Table(_COLUMNS, rows), layout)
+    tables.show(tables.Table(_COLUMNS, rows), layout)
 
 
 @model.command()
@@ -78,13 +74,11 @@ def list_models(workspace_names: Optional[str], sort_by: str, order_by: str, lay
 @output.as_json
 def create(name: str, workspace_name: Optional[str], description: str, as_json: bool) -> None:
     """Create a model."""
-    from dethpc.client import models
+    from dethpc.client.nouns import models
 
     row = models.create(connect(), name, description=description, workspaceName=workspace_name)
-    if as_json:
-        output.print_json(row)
-    else:
-        output.echo(f"Created model {row['id']} ({row['name']})")
+    output.reply(row, f"Created model {row['id']} ({row['name']})", as_json)
+    if not as_json:
         output.say(f"next: det model register-version '{row['name']}' UUID registers a checkpoint")
 
 
@@ -94,7 +88,7 @@ def create(name: str, workspace_name: Optional[str], description: str, as_json: 
 @output.as_json
 def describe(name: str, version: int, as_json: bool) -> None:
     """Show a model and one of its versions."""
-    from dethpc.client import models
+    from dethpc.client.nouns import models
 
     session = connect()
     row = models.model(session, name)
@@ -105,7 +99,7 @@ def describe(name: str, version: int, as_json: bool) -> None:
     rows = models.versions(session, name, limit=1) if version == -1 else [models.version(session, name, version)]
     if rows:
         output.echo("")
-        _show_versions(rows, tables.Layout())
+        tables.show(tables.Table(_VERSIONS, rows))
 
 
 @model.command("list-versions")
@@ -113,28 +107,22 @@ def describe(name: str, version: int, as_json: bool) -> None:
 @listing
 def list_versions(name: str, layout: tables.Layout) -> None:
     """List the versions of a model, the newest first."""
-    from dethpc.client import models
+    from dethpc.client.nouns import models
 
     rows = models.versions(connect(), name)
-    if layout.as_json:
-        output.print_json(rows)
-    else:
-        _show_versions(rows, layout)
+    tables.show(tables.Table(_VERSIONS, rows), layout)
 
 
 @model.command("register-version")
 @_NAME
-@click.argument("uuid")
+@click.argument("uuid", type=whole_uuid)
 @output.as_json
 def register_version(name: str, uuid: str, as_json: bool) -> None:
     """Register a checkpoint as the next version of a model. Its files stay for as long as it is registered."""
-    from dethpc.client import models
+    from dethpc.client.nouns import models
 
     row = models.register(connect(), name, uuid)
-    if as_json:
-        output.print_json(row)
-    else:
-        output.echo(f"Registered version {row['version']} of model {name}")
+    output.reply(row, f"Registered version {row['version']} of model {name}", as_json)
 
 
 @model.command()
@@ -153,7 +141,7 @@ def edit(
     as_json: bool,
 ) -> None:
     """Change a model."""
-    from dethpc.client import models
+    from dethpc.client.nouns import models
 
     fields = {"name": new_name, "description": description, "notes": notes, "labels": list(labels) or None}
     given = {field: value for field, value in fields.items() if value is not None}
@@ -169,7 +157,7 @@ def edit(
 @click.option("-w", "--workspace-name", metavar="NAME", required=True, help="The workspace.")
 def move(name: str, workspace_name: str) -> None:
     """Move a model to another workspace."""
-    from dethpc.client import models
+    from dethpc.client.nouns import models
 
     models.change(connect(), name, workspaceName=workspace_name)
     output.echo(f"Moved model {name} to workspace {workspace_name}")
@@ -179,7 +167,7 @@ def move(name: str, workspace_name: str) -> None:
 @_NAME
 def archive(name: str) -> None:
     """Let it take no more versions."""
-    from dethpc.client import models
+    from dethpc.client.nouns import models
 
     models.act(connect(), name, "archive")
     output.echo(f"Archived model {name}")
@@ -189,7 +177,7 @@ def archive(name: str) -> None:
 @_NAME
 def unarchive(name: str) -> None:
     """Let it take versions again."""
-    from dethpc.client import models
+    from dethpc.client.nouns import models
 
     models.act(connect(), name, "unarchive")
     output.echo(f"Unarchived model {name}")
@@ -198,10 +186,10 @@ def unarchive(name: str) -> None:
 @model.command()
 @_NAME
 @click.option("--version", type=int, metavar="N", help="Delete this version alone.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@YES
 def delete(name: str, version: Optional[int], yes: bool) -> None:
     """Delete a model with its versions. Their checkpoints stay until they are deleted themselves."""
-    from dethpc.client import models
+    from dethpc.client.nouns import models
 
     session = connect()
     what = f"model {name}" if version is None else f"version {version} of model {name}"
@@ -229,7 +217,3 @@ def _show(row: Json) -> None:
             ("Archived", "yes" if row["archived"] else ""),
         ]
     )
-
-
-def _show_versions(rows: list[Json], layout: tables.Layout) -> None:
-    tables.show(tables.Table(_VERSIONS, rows), layout)

@@ -18,7 +18,8 @@ def no_pool(name: str, names: Sequence[str]) -> Failed:
 
 
 @click.group(
-    cls=LazyGroup, lazy={"goodput": ("dethpc.cli.goodput:of_pools", "Show where the slot-hours of your trials went.")}
+    cls=LazyGroup,
+    lazy={"goodput": ("dethpc.cli.commands.goodput:of_pools", "Show where the slot-hours of your trials went.")},
 )
 def pool() -> None:
     """Inspect resource pools, the named slices of the cluster."""
@@ -28,12 +29,9 @@ def pool() -> None:
 @listing
 def list_pools(layout: tables.Layout) -> None:
     """List the resource pools and how full they are."""
-    from dethpc.client import cluster
+    from dethpc.client.nouns import cluster
 
     pools = of_cluster(cluster.resource_pools)
-    if layout.as_json:
-        output.print_json(pools)
-        return
     tables.show(tables.Table(_COLUMNS, pools), layout)
 
 

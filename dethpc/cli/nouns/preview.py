@@ -20,8 +20,8 @@ def preview_search(config: Any, overrides: Sequence[str], as_json: bool) -> None
 
     If the search compares trials, their order is drawn at random; the numbers hardly depend on it. Nothing is created.
     """
-    from dethpc.cli.create import checked, read_config
-    from dethpc.client import experiments, search_cost
+    from dethpc.cli.commands.create import checked, read_config
+    from dethpc.client.nouns import experiments
     from dethpc.config.source import read
 
     _, text = checked(read_config(config), config.name, overrides)
@@ -31,7 +31,7 @@ def preview_search(config: Any, overrides: Sequence[str], as_json: bool) -> None
         return
     trials = answer["summary"]["trials"]
     tables.show(tables.plain(["Trials", "Training"], [[t["count"], _training(t["unit"])] for t in trials]))
-    output.echo(search_cost.of(answer).words)
+    output.echo(experiments.SearchCost.of(answer).words)
 
 
 def _training(unit: Any) -> str:

@@ -8,12 +8,11 @@ from typing import Any, Optional
 import click
 
 from dethpc.cli import output, tables
-from dethpc.cli.arguments import listing
+from dethpc.cli.arguments import YES, confirm, listing
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
+from dethpc.cli.output import Json
 from dethpc.client.session import Session
-
-Json = dict[str, Any]
 
 PROJECTS = [
     tables.Column("ID", "id", tables.COUNT),
@@ -62,14 +61,11 @@ _EVERYBODY = click.option("-a", "--all", "everybody", is_flag=True, help="Includ
 @listing
 def list_projects(workspace_name: Optional[str], page: Json, layout: tables.Layout) -> None:
     """List projects; only those of WORKSPACE if you name one."""
-    from dethpc.client import workspaces
+    from dethpc.client.nouns import workspaces
 
     session = connect()
     id = workspaces.workspace(session, workspace_name)["id"] if workspace_name else 0
     rows = workspaces.projects(session, id, **page)
-    if layout.as_json:
-        output.print_json(rows)
-        return
     columns = PROJECTS if workspace_name else [tables.Column("Workspace", "workspaceName"), *PROJECTS]
     tables.show(tables.Table(columns, rows), layout)
 
@@ -83,8 +79,8 @@ def list_experiments(
     workspace_name: str, project_name: str, everybody: bool, page: Json, layout: tables.Layout
 ) -> None:
     """List the experiments of a project."""
-    from dethpc.cli.experiment import show_experiments
-    from dethpc.client import workspaces
+    from dethpc.cli.nouns.experiment import show_experiments
+    from dethpc.client.nouns import workspaces
 
     session = connect()
     row = workspaces.project(session, workspace_name, project_name)
@@ -104,8 +100,8 @@ def _experiments(session: Session, project_id: int, everybody: bool, **page: Any
 @output.as_json
 def describe(workspace_name: str, project_name: str, everybody: bool, as_json: bool) -> None:
     """Show a project and its experiments."""
-    from dethpc.cli.experiment import show_experiments
-    from dethpc.client import workspaces
+    from dethpc.cli.nouns.experiment import show_experiments
+    from dethpc.client.nouns import workspaces
 
     session = connect()
     row = workspaces.project(session, workspace_name, project_name)
@@ -125,15 +121,12 @@ def describe(workspace_name: str, project_name: str, everybody: bool, as_json: b
 @output.as_json
 def create(workspace_name: str, name: str, description: str, key: str, as_json: bool) -> None:
     """Create a project."""
-    from dethpc.client import workspaces
+    from dethpc.client.nouns import workspaces
 
     session = connect()
     id = workspaces.workspace(session, workspace_name)["id"]
     row = workspaces.create_project(session, id, name, description, key)
-    if as_json:
-        output.print_json(row)
-    else:
-        output.echo(f"Created project {row['id']} ({row['name']}) in workspace {workspace_name}")
+    output.reply(row, f"Created project {row['id']} ({row['name']}) in workspace {workspace_name}", as_json)
 
 
 @project.command()
@@ -151,7 +144,7 @@ def edit(
     as_json: bool,
 ) -> None:
     """Change a project."""
-    from dethpc.client import workspaces
+    from dethpc.client.nouns import workspaces
 
     fields = {"name": name, "description": description, "key": key}
     session = connect()
@@ -165,7 +158,7 @@ def edit(
 @click.argument("destination", metavar="NEW_WORKSPACE")
 def move(workspace_name: str, project_name: str, destination: str) -> None:
     """Move a project with its experiments to another workspace."""
-    from dethpc.client import workspaces
+    from dethpc.client.nouns import workspaces
 
     session = connect()
     row = workspaces.project(session, workspace_name, project_name)
@@ -174,7 +167,7 @@ def move(workspace_name: str, project_name: str, destination: str) -> None:
 
 
 def _act(workspace_name: str, project_name: str, action: str, done: str) -> None:
-    from dethpc.client import workspaces
+    from dethpc.client.nouns import workspaces
 
     session = connect()
     workspaces.act_on_project(session, workspaces.project(session, workspace_name, project_name)["id"], action)
@@ -197,15 +190,14 @@ def unarchive(workspace_name: str, project_name: str) -> None:
 
 @project.command()
 @_place
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@YES
 def delete(workspace_name: str, project_name: str, yes: bool) -> None:
     """Delete a project that has no experiments."""
-    from dethpc.client import workspaces
+    from dethpc.client.nouns import workspaces
 
     session = connect()
     row = workspaces.project(session, workspace_name, project_name)
-    if not yes:
-        click.confirm(f"Delete project {project_name} and its notes?", abort=True)
+    confirm(f"Delete project {project_name} and its notes?", yes)
     workspaces.delete_project(session, row["id"])
     output.echo(f"Deleted project {project_name}")
 

@@ -23,7 +23,7 @@ def resources() -> None:
 @output.as_json
 def raw(timestamp_after: str, timestamp_before: str, as_json: bool) -> None:
     """Print each time that slots were held between FROM and TO."""
-    from dethpc.client import resources as client
+    from dethpc.client.nouns import resources as client
 
     _print(client.raw(connect(), timestamp_after, timestamp_before, as_csv=not as_json))
 
@@ -33,7 +33,7 @@ def raw(timestamp_after: str, timestamp_before: str, as_json: bool) -> None:
 @_BEFORE
 def allocations(timestamp_after: str, timestamp_before: str) -> None:
     """Print each job that held slots between FROM and TO, with its pool and slot-hours."""
-    from dethpc.client import resources as client
+    from dethpc.client.nouns import resources as client
 
     _print(client.allocations(connect(), timestamp_after, timestamp_before))
 
@@ -45,7 +45,7 @@ def allocations(timestamp_after: str, timestamp_before: str) -> None:
 @output.as_json
 def aggregated(start_date: str, end_date: str, monthly: bool, as_json: bool) -> None:
     """Print the seconds for which slots were held on each day, for labels, users and pools. FIRST and LAST are counted, too."""
-    from dethpc.client import resources as client
+    from dethpc.client.nouns import resources as client
 
     _print(client.aggregated(connect(), start_date, end_date, monthly=monthly, as_csv=not as_json))
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Optional
 import click
 
 from dethpc import errors
-from dethpc.cli import create, interpreter, master_process, output, tables, wait
+from dethpc.cli import interpreter, master_process, output, tables
+from dethpc.cli.commands import create, wait
 from dethpc.cli.connect import connect
 from dethpc.cli.group import Settings
 from dethpc.rundir.process import lives
@@ -90,7 +91,7 @@ def _run(
     as_json: bool,
 ) -> tuple[str, dict[str, Any]]:
     """The state in which the experiment ended, and what the API says of it and its trials."""
-    from dethpc.client import experiments
+    from dethpc.client.nouns import experiments
 
     with _starting(slots):
         session = connect()
@@ -171,7 +172,8 @@ def _starting(slots: Optional[int]) -> Iterator[None]:
 
 
 def _stop_unless_needed(root: Path) -> None:
-    from dethpc.client import Session, experiments, token
+    from dethpc.client import Session, token
+    from dethpc.client.nouns import experiments
 
     with _locked(root):
         held, mine = master_process.read_master_file(root), root / "run-local.pid"

@@ -11,6 +11,7 @@ import click
 
 from dethpc.cli import output
 from dethpc.cli.arguments import Number
+from dethpc.cli.output import Json
 
 if TYPE_CHECKING:
     from dethpc.simulator import Faults, Pace, Result, Site, Workload
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 _HOUR = 3600.0
 _WIDTH, _HEIGHT = 60, 8  # of the chart, in characters
 
-Json = dict[str, Any]
 AtLeastOne = click.IntRange(min=1)
 Positive = Number(min=0)
 
@@ -81,7 +81,7 @@ def simulate(
       det simulate config.yaml --slots 16 --step-time 40 --config searcher.mode=aggressive
     """
     from dethpc import config as configs
-    from dethpc.cli.create import read_config
+    from dethpc.cli.commands.create import read_config
     from dethpc.simulator import Pace
     from dethpc.simulator import simulate as run
 
@@ -163,7 +163,7 @@ def _show(result: Result, site: Site, pace: Pace, seed: int, took: float, curves
     parts = [f"{result.stopped_early} stopped early", f"{errored} failed" if errored else ""]
     output.print_fields(
         [
-            ("cluster", f"{_count(site.nodes, 'node')} of {_count(site.slots_per_node, 'slot')}{crowd}"),
+            ("cluster", f"{output.plural(site.nodes, 'node')} of {output.plural(site.slots_per_node, 'slot')}{crowd}"),
             (
                 "training",
                 f"{pace.startup:g} s to start, {pace.step:g} s a step, {result.length} steps a trial, "
@@ -178,7 +178,7 @@ def _show(result: Result, site: Site, pace: Pace, seed: int, took: float, curves
             ("waiting", f"{duration(result.waited / result.attempts)} a job for its slots" if result.waited else ""),
             (
                 f"best {metric}",
-                f"{output.number(best.value)} after {duration(best.at)} (trial {best.trial_index + 1}, {best.steps} steps)"
+                f"{output.digits(best.value)} after {duration(best.at)} (trial {best.trial_index + 1}, {best.steps} steps)"
                 if best
                 else "never reported as a number",
             ),
@@ -188,10 +188,6 @@ def _show(result: Result, site: Site, pace: Pace, seed: int, took: float, curves
     output.echo()
     for line in chart(result, "█" if sys.stdout.isatty() else "#"):
         output.echo(line)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def chart(result: Result, block: str, width: int = _WIDTH, height: int = _HEIGHT) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dethpc.cli import output, tables
+from dethpc.cli import tables
 from dethpc.cli.arguments import listing
 from dethpc.cli.connect import connect, of_cluster
 from dethpc.cli.group import LazyGroup
@@ -21,7 +21,7 @@ def slot() -> None:
 @listing
 def list_slots(layout: tables.Layout) -> None:
     """List every slot and whether it is free."""
-    from dethpc.client import cluster
+    from dethpc.client.nouns import cluster
 
     slots = [
         {
@@ -36,9 +36,6 @@ def list_slots(layout: tables.Layout) -> None:
         for a in of_cluster(cluster.agents)
         for key, s in (a.get("slots") or {}).items()
     ]
-    if layout.as_json:
-        output.print_json(slots)
-        return
     tables.show(tables.Table(_COLUMNS, slots), layout)
 
 
@@ -69,7 +66,7 @@ def _use(agent: dict[str, Any], slot: dict[str, Any]) -> str:
 @click.argument("slot_id", metavar="SLOT")
 def enable(node: str, slot_id: str) -> None:
     """Not possible: Slurm assigns single slots. See det agent enable."""
-    from dethpc.client import cluster
+    from dethpc.client.nouns import cluster
 
     cluster.change_slot(connect(), node, slot_id, "enable")
 
@@ -79,6 +76,6 @@ def enable(node: str, slot_id: str) -> None:
 @click.argument("slot_id", metavar="SLOT")
 def disable(node: str, slot_id: str) -> None:
     """Not possible: Slurm assigns single slots. See det agent disable."""
-    from dethpc.client import cluster
+    from dethpc.client.nouns import cluster
 
     cluster.change_slot(connect(), node, slot_id, "disable")

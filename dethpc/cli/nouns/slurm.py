@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import click
 
 from dethpc.cli import output
 from dethpc.cli.connect import connect
-
-Json = dict[str, Any]
+from dethpc.cli.output import Json
 
 
 def _job(context: click.Context, parameter: click.Parameter, text: str) -> str:
@@ -29,7 +27,7 @@ def _job(context: click.Context, parameter: click.Parameter, text: str) -> str:
 def slurm(job_id: str, as_json: bool) -> None:
     """Find the trial of a Slurm job, live or ended: its experiment, state, nodes and run folder."""
     from dethpc.cli.describe import advice, job, used
-    from dethpc.client import trials
+    from dethpc.client.nouns import trials
 
     runs = trials.of_job(connect(), job_id)
     if as_json:

@@ -31,7 +31,7 @@ def template() -> None:
 @listing
 def list_templates(details: bool, layout: tables.Layout) -> None:
     """List templates."""
-    from dethpc.client import templates, workspaces
+    from dethpc.client.nouns import templates, workspaces
 
     session = connect()
     rows = templates.templates(session)
@@ -51,7 +51,7 @@ def list_templates(details: bool, layout: tables.Layout) -> None:
 @output.as_json
 def describe(template_name: str, as_json: bool) -> None:
     """Show the configuration of a template, as YAML."""
-    from dethpc.client import templates
+    from dethpc.client.nouns import templates
     from dethpc.config.source import dump
 
     row = templates.get(connect(), template_name)
@@ -64,7 +64,7 @@ def describe(template_name: str, as_json: bool) -> None:
 @contextmanager
 def _config_of(file: Any) -> Iterator[dict[str, Any]]:
     """What the file says. Mistakes that the master finds in it are told with their places in the file."""
-    from dethpc.cli.create import read_config
+    from dethpc.cli.commands.create import read_config
     from dethpc.config.source import read
 
     source, problems = read(read_config(file), file.name)
@@ -83,7 +83,7 @@ def _config_of(file: Any) -> Iterator[dict[str, Any]]:
 @_FILE
 def set_template(template_name: str, template_file: Any) -> None:
     """Create a template from FILE (YAML; - reads standard input), or replace it."""
-    from dethpc.client import templates
+    from dethpc.client.nouns import templates
 
     with _config_of(template_file) as config:
         templates.put(connect(), template_name, config)
@@ -97,16 +97,13 @@ def set_template(template_name: str, template_file: Any) -> None:
 @output.as_json
 def create(template_name: str, template_file: Any, workspace_name: Optional[str], as_json: bool) -> None:
     """Create a template from FILE (YAML; - reads standard input)."""
-    from dethpc.client import templates, workspaces
+    from dethpc.client.nouns import templates, workspaces
 
     session = connect()
     workspace_id = workspaces.workspace(session, workspace_name)["id"] if workspace_name else 0
     with _config_of(template_file) as config:
         row = templates.create(session, template_name, config, workspace_id)
-    if as_json:
-        output.print_json(row)
-    else:
-        output.echo(f"Created template {template_name}")
+    output.reply(row, f"Created template {template_name}", as_json)
 
 
 @template.group("set-value", cls=LazyGroup)
@@ -119,7 +116,7 @@ def set_value() -> None:
 @_FILE
 def set_config(template_name: str, template_file: Any) -> None:
     """Replace the configuration of a template by FILE (YAML; - reads standard input)."""
-    from dethpc.client import templates
+    from dethpc.client.nouns import templates
 
     with _config_of(template_file) as config:
         templates.change(connect(), template_name, config)
@@ -131,7 +128,7 @@ def set_config(template_name: str, template_file: Any) -> None:
 @click.argument("new_name")
 def rename(template_name: str, new_name: str) -> None:
     """Give a template another name."""
-    from dethpc.client import templates
+    from dethpc.client.nouns import templates
 
     templates.rename(connect(), template_name, new_name)
     output.echo(f"Renamed template {template_name} to {new_name}")
@@ -141,7 +138,7 @@ def rename(template_name: str, new_name: str) -> None:
 @_NAME
 def remove(template_name: str) -> None:
     """Remove a template. Experiments that were created with it stay as they are."""
-    from dethpc.client import templates
+    from dethpc.client.nouns import templates
 
     templates.remove(connect(), template_name)
     output.echo(f"Removed template {template_name}")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Optional
 
 import click
 
 from dethpc.cli import output, tables
-from dethpc.cli.arguments import listing, number
+from dethpc.cli.arguments import listing, name_or_number, number
 from dethpc.cli.connect import connect
 from dethpc.cli.group import Failed, LazyGroup
+
+_ID = click.argument("token_id", metavar="TOKEN_ID", type=name_or_number)
 
 
 @click.group(cls=LazyGroup)
@@ -28,13 +29,6 @@ _COLUMNS = [
 ]
 
 
-def _print(rows: Sequence[dict[str, Any]], layout: tables.Layout) -> None:
-    if layout.as_json:
-        output.print_json(list(rows))
-    else:
-        tables.show(tables.Table(_COLUMNS, rows), layout)
-
-
 @token.command("list")
 @click.argument("username", required=False)
 @click.option("--show-inactive", is_flag=True, help="Revoked and expired tokens, too.")
@@ -42,12 +36,13 @@ def _print(rows: Sequence[dict[str, Any]], layout: tables.Layout) -> None:
 @listing
 def list_tokens(username: Optional[str], show_inactive: bool, layout: tables.Layout) -> None:
     """List access tokens; only those of USERNAME if you name one."""
-    from dethpc.client import tokens, users
+    from dethpc.client.nouns import tokens, users
 
     session = connect()
     if username:
         users.by_name(session, username)  # an empty list would not say that nobody is called so
-    _print(tokens.tokens(session, username=username, inactive=show_inactive), layout)
+    rows = tokens.tokens(session, username=username, inactive=show_inactive)
+    tables.show(tables.Table(_COLUMNS, rows), layout)
 
 
 @token.command()
@@ -56,7 +51,7 @@ def list_tokens(username: Optional[str], show_inactive: bool, layout: tables.Lay
 @listing
 def describe(token_ids: tuple[int, ...], layout: tables.Layout) -> None:
     """Show access tokens by id, even when they are revoked."""
-    from dethpc.client import tokens
+    from dethpc.client.nouns import tokens
 
     rows = tokens.tokens(connect(), ids=token_ids)
     missing = set(token_ids) - {one["id"] for one in rows}
@@ -64,7 +59,7 @@ def describe(token_ids: tuple[int, ...], layout: tables.Layout) -> None:
         raise Failed(
             [f"there is no access token {number}; see det token list --show-inactive" for number in sorted(missing)]
         )
-    _print(rows, layout)
+    tables.show(tables.Table(_COLUMNS, rows), layout)
 
 
 def _days(context: click.Context, parameter: click.Parameter, days: Optional[int]) -> Optional[int]:
@@ -88,7 +83,7 @@ def _days(context: click.Context, parameter: click.Parameter, days: Optional[int
 @output.as_json
 def create(username: Optional[str], expiration_days: Optional[int], description: str, as_json: bool) -> None:
     """Create an access token and print it. It cannot be shown again: keep it as you would a password."""
-    from dethpc.client import tokens, users
+    from dethpc.client.nouns import tokens, users
 
     session = connect()
     owner = users.by_name(session, username) if username else users.me(session)
@@ -100,26 +95,25 @@ def create(username: Optional[str], expiration_days: Optional[int], description:
 
 
 @token.command()
-@click.argument("token_id", type=number)
+@_ID
 @click.option("-d", "--description", metavar="TEXT", required=True, help="What it is for.")
 @output.as_yaml
 @output.as_json
-def edit(token_id: int, description: str, as_json: bool) -> None:
+def edit(token_id: str, description: str, as_json: bool) -> None:
     """Change the description of an access token."""
-    from dethpc.client import tokens
+    from dethpc.client.nouns import tokens
 
-    changed = tokens.change(connect(), token_id, description=description)
-    if as_json:
-        output.print_json(changed)
-    else:
-        output.echo(f"Changed access token {token_id}")
+    session = connect()
+    changed = tokens.change(session, tokens.by_description(session, token_id), description=description)
+    output.reply(changed, f"Changed access token {token_id}", as_json)
 
 
 @token.command()
-@click.argument("token_id", type=number)
-def revoke(token_id: int) -> None:
+@_ID
+def revoke(token_id: str) -> None:
     """End an access token for good."""
-    from dethpc.client import tokens
+    from dethpc.client.nouns import tokens
 
-    tokens.change(connect(), token_id, revoke=True)
+    session = connect()
+    tokens.change(session, tokens.by_description(session, token_id), revoke=True)
     output.echo(f"Revoked access token {token_id}")

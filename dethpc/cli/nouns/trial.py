@@ -7,7 +7,17 @@ from typing import Any, Optional
 import click
 
 from dethpc.cli import output, tables
-from dethpc.cli.arguments import PAGES, TRIALS, each, listing, number
+from dethpc.cli.arguments import (
+    EXPERIMENT,
+    PAGES,
+    STATES_OF_TRIALS,
+    TRIALS,
+    days_of_logs,
+    each,
+    kept_for,
+    listing,
+    number,
+)
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
 
@@ -17,10 +27,10 @@ _ID = click.argument("trial_id", metavar="ID", type=number)
 @click.group(
     cls=LazyGroup,
     lazy={
-        "continue": ("dethpc.cli.fork:continue_trial", "Continue a trial in a new experiment."),
-        "list": ("dethpc.cli.trial_list:list_trials", "List the trials of an experiment."),
-        "logs": ("dethpc.cli.logs:trial_logs", "Show the logs of trials."),
-        "plot": ("dethpc.cli.plot:of_trial", "Plot what trials reported."),
+        "continue": ("dethpc.cli.commands.fork:continue_trial", "Continue a trial in a new experiment."),
+        "list": ("dethpc.cli.nouns.trial:list_trials", "List the trials of an experiment."),
+        "logs": ("dethpc.cli.commands.logs:trial_logs", "Show the logs of trials."),
+        "plot": ("dethpc.cli.commands.plot:of_trial", "Plot what trials reported."),
     },
 )
 def trial() -> None:
@@ -47,7 +57,7 @@ def describe(
 ) -> None:
     """Describe trials: their states and why, hyperparameters, and what they reported."""
     from dethpc.cli.describe import Tensorboards
-    from dethpc.client import trials
+    from dethpc.client.nouns import trials
 
     session = connect()
     if metrics_summary:
@@ -75,7 +85,7 @@ _FEW = 10  # reports
 
 def _about(session: Any, trial_id: int, *, few: bool, batch_metrics: bool) -> dict[str, Any]:
     """``few``: of what it reported, the last validations and checkpoints alone, and how many there are (``milestones``)."""
-    from dethpc.client import trials
+    from dethpc.client.nouns import trials
 
     answer = trials.with_runs(session, trial_id)
     trial = answer["trial"]
@@ -122,7 +132,7 @@ def _print_trial(tensorboards: Any, about: dict[str, Any]) -> None:
             ("TensorBoard", tensorboards.of_trial(t)),
             ("Restarts", t.get("restarts")),
             ("Steps", t.get("totalBatchesProcessed")),
-            ("Best metric", output.number(best_metric(t))),
+            ("Best metric", output.digits(best_metric(t))),
             ("Hyperparameters", output.settings(t.get("hparams"))),
             ("Started", output.when(started(t))),
             ("Ended", output.when(t.get("endTime"))),
@@ -161,7 +171,7 @@ def kill(ids: list[int]) -> None:
     """End trials at once; their experiments continue."""
 
     def do(session: Any, trial_id: int) -> str:
-        from dethpc.client import trials
+        from dethpc.client.nouns import trials
 
         before = trials.get(session, trial_id)
         if output.state(before.get("state")) in ("COMPLETED", "CANCELED", "ERROR"):
@@ -177,8 +187,8 @@ def kill(ids: list[int]) -> None:
 @listing
 def list_checkpoints(trial_id: int, layout: tables.Layout) -> None:
     """List the checkpoints of a trial, the newest last."""
-    from dethpc.cli.checkpoint import print_checkpoints
-    from dethpc.client import trials
+    from dethpc.cli.nouns.checkpoint import print_checkpoints
+    from dethpc.client.nouns import trials
 
     print_checkpoints(trials.checkpoints(connect(), trial_id), layout)
 
@@ -205,8 +215,8 @@ def download(
 ) -> None:
     """Download a checkpoint of a trial."""
     from dethpc import errors
-    from dethpc.cli.checkpoint import download_checkpoint
-    from dethpc.client import trials
+    from dethpc.cli.nouns.checkpoint import download_checkpoint
+    from dethpc.client.nouns import trials
 
     if (sort_by is None) != (smaller_is_better is None) or (sort_by and which != "best"):
         raise click.UsageError("--best, --sort-by and --smaller-is-better only work together.")
@@ -244,3 +254,44 @@ def _best_by(metric: str, checkpoints: list[dict[str, Any]], sign: int) -> str:
         there = ", ".join(sorted({name for v in validations for name in v})) or "none"
         raise errors.NotFound(f"no checkpoint has a validation with a number {metric!r}; reported: {there}")
     return str(max(values)[1])
+
+
+@trial.group("set", cls=LazyGroup)
+def set_attribute() -> None:
+    """Change an attribute of a trial."""
+
+
+@set_attribute.command("log-retention")
+@_ID
+@days_of_logs
+def set_log_retention(trial_id: int, days: int, forever: bool) -> None:
+    """Set for how long its logs are kept, whatever its experiment says."""
+    from dethpc.client.nouns import experiments
+
+    experiments.retain_logs(connect(), "trials", trial_id, days)
+    output.echo(f"Keeping the logs of trial {trial_id} {kept_for(days)}")
+
+
+@click.command("list-trials")
+@click.argument("experiment_id", metavar="EXPERIMENT", type=EXPERIMENT)
+@click.option("--best", type=click.IntRange(1), metavar="N", help="The N best by the searcher's metric, best first.")
+@STATES_OF_TRIALS
+@click.option("--limit", type=click.IntRange(0), default=0, help="At most this many (0: no limit).")
+@click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many.")
+@PAGES
+@listing
+def list_trials(
+    experiment_id: int, best: Optional[int], states: list[str], limit: int, offset: int, layout: tables.Layout
+) -> None:
+    """List the trials of an experiment, and the values of each hyperparameter that is searched."""
+    from dethpc.cli.trial_table import found_trials, trial_table, with_curves
+    from dethpc.client.nouns import experiments
+
+    session = connect()
+    about = experiments.get(session, experiment_id)
+    if best is not None:
+        layout, limit = layout._replace(sort="-metric" if layout.sort.startswith("-") else "metric"), best
+    rows, layout = found_trials(session, about, limit=limit, offset=offset, layout=layout, states=states)
+    if not (layout.as_json or layout.as_csv):
+        with_curves(session, about, rows)
+    tables.show(trial_table(about, rows), layout, rows)

@@ -29,7 +29,7 @@ def ui(no_browser: bool, as_json: bool) -> None:
     tunnel is printed, too. The link's host name is random and new with each master: no other server on this machine gets what
     the browser keeps for it.
     """
-    from dethpc.client import users
+    from dethpc.client.nouns import users
 
     session = connect()
     entry = users.one_time_code(session)

@@ -8,7 +8,7 @@ import click
 
 from dethpc.cli import output, tables
 from dethpc.cli.arguments import listing
-from dethpc.cli.connect import connect
+from dethpc.cli.connect import address, connect, named_master, named_user
 from dethpc.cli.group import Failed, LazyGroup
 
 
@@ -22,12 +22,9 @@ def user() -> None:
 @listing
 def list_users(inactive: bool, layout: tables.Layout) -> None:
     """List the users."""
-    from dethpc.client import users
+    from dethpc.client.nouns import users
 
     rows = [one for one in users.users(connect()) if inactive or one["active"]]
-    if layout.as_json:
-        output.print_json(rows)
-        return
     tables.show(tables.Table(COLUMNS, rows), layout)
 
 
@@ -44,13 +41,10 @@ COLUMNS = [
 @output.as_json
 def whoami(as_json: bool) -> None:
     """Print the name by which the master knows you."""
-    from dethpc.client import users
+    from dethpc.client.nouns import users
 
     me = users.me(connect())
-    if as_json:
-        output.print_json(me)
-    else:
-        output.echo(f"You are logged in as user {me['username']!r}")
+    output.reply(me, f"You are logged in as user {me['username']!r}", as_json)
 
 
 @user.command()
@@ -64,7 +58,7 @@ def create(username: str, admin: bool, password: Optional[str], display_name: st
     """Create a user, who can look at everything: experiments, metrics, logs and code, without secrets."""
     import sys
 
-    from dethpc.client import users
+    from dethpc.client.nouns import users
 
     session = connect()
     if password is None and sys.stdin.isatty():
@@ -78,18 +72,22 @@ def create(username: str, admin: bool, password: Optional[str], display_name: st
 @user.command()
 @click.argument("username", required=False)
 def login(username: Optional[str]) -> None:
-    """Log in to the master that -m or DET_MASTER names, with a user's password. Your own master needs no login: your token file is
-    enough."""
+    """Log in to the master that -m or DET_MASTER names, with a user's password: USERNAME's, else that of -u or DET_USER. Your own
+    master needs no login: your token file is enough."""
     import getpass
 
     from dethpc.client.login import login as log_in
     from dethpc.client.login import remember
 
-    url = connect(start=False).url
-    username = username or getpass.getuser()
+    url = address()
+    username = username or named_user() or getpass.getuser()
     password = click.prompt(f"Password of user {username!r}", hide_input=True)
     remember(url, username, log_in(url, username, password))
     output.echo(f"Logged in to {url} as user {username!r}")
+    if not named_master():
+        output.say(
+            f"note: this is your own master, which takes you for its owner; to act as that user: det -u {username} ..."
+        )
 
 
 def _new_password(username: str) -> str:
@@ -102,7 +100,7 @@ def _new_password(username: str) -> str:
 def change_password(username: Optional[str]) -> None:
     """Set your password, or that of USERNAME. Clients that cannot read your token file log in with it. Every login and access token
     ends."""
-    from dethpc.client import users
+    from dethpc.client.nouns import users
 
     session = connect()
     user = users.by_name(session, username) if username else users.me(session)
@@ -114,8 +112,8 @@ def change_password(username: Optional[str]) -> None:
 @click.option("-a", "--all", "everywhere", is_flag=True, help="Every login and access token, wherever it is used.")
 def logout(everywhere: bool) -> None:
     """End the login or access token that you use, or all of them. Your token file stays good."""
-    from dethpc.client import users
     from dethpc.client.address import token
+    from dethpc.client.nouns import users
     from dethpc.client.proof import OwnerToken
 
     session = connect()
@@ -123,8 +121,9 @@ def logout(everywhere: bool) -> None:
         raise Failed(
             ["you use your token file, so there is no login to end; det user logout --all ends all other logins"]
         )
+    username = users.me(session)["username"]
     users.logout(session, everywhere=everywhere)
-    output.echo("Every login and access token has ended" if everywhere else "Logged out")
+    output.echo(f"Every login and access token of {username} has ended" if everywhere else f"{username} is logged out")
 
 
 @user.command()
@@ -147,6 +146,21 @@ def edit(
         raise click.UsageError("Name what to change: --display-name, --username, --active or --admin.")
     _change(username, changes)
     output.echo(f"Changed user {username!r}")
+
+
+@user.command("link-with-agent-user")
+@click.argument("username")
+@click.option("--agent-uid", type=int, required=True, metavar="UID", help="Their number on the nodes.")
+@click.option("--agent-user", required=True, metavar="NAME", help="Their name on the nodes.")
+@click.option("--agent-gid", type=int, required=True, metavar="GID", help="The number of their group.")
+@click.option("--agent-group", required=True, metavar="NAME", help="The name of their group.")
+def link_with_agent_user(username: str, agent_uid: int, agent_user: str, agent_gid: int, agent_group: str) -> None:
+    """Note which Unix user and group a user is. It is shown, and has no effect yet: jobs run as the owner of the master."""
+    link = {"agentUid": agent_uid, "agentUser": agent_user, "agentGid": agent_gid, "agentGroup": agent_group}
+    _change(username, {"agentUserGroup": link})
+    output.echo(
+        f"Linked user {username!r} with {agent_user}:{agent_group}. It has no effect yet: jobs run as the owner"
+    )
 
 
 @user.command()
@@ -175,7 +189,7 @@ def rename(username: str, new_name: str) -> None:
 
 
 def _change(username: str, changes: dict[str, Any]) -> None:
-    from dethpc.client import users
+    from dethpc.client.nouns import users
 
     session = connect()
     users.change(session, users.by_name(session, username)["id"], **changes)

@@ -7,13 +7,12 @@ from typing import Optional
 import click
 
 from dethpc.cli import output, tables
-from dethpc.cli.arguments import listing
+from dethpc.cli.arguments import YES, confirm, listing
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
 
 _NAME = click.argument("group_name")
 _USERS = click.argument("usernames", metavar="USERNAME[,USERNAME...]")
-_YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
 @click.group("user-group", cls=LazyGroup, aliases={"ls": "list"})
@@ -26,13 +25,10 @@ def user_group() -> None:
 @listing
 def list_groups(username: Optional[str], layout: tables.Layout) -> None:
     """List groups."""
-    from dethpc.client import roles, users
+    from dethpc.client.nouns import roles, users
 
     session = connect()
     rows = roles.groups(session, user_id=users.by_name(session, username)["id"] if username else 0)
-    if layout.as_json:
-        output.print_json(rows)
-        return
     columns = [
         tables.Column("ID", "groupId", tables.COUNT),
         tables.Column("Name", "name", least=12),
@@ -46,14 +42,11 @@ def list_groups(username: Optional[str], layout: tables.Layout) -> None:
 @listing
 def describe(group_name: str, layout: tables.Layout) -> None:
     """List the members of a group."""
-    from dethpc.cli.user import COLUMNS
-    from dethpc.client import roles
+    from dethpc.cli.nouns.user import COLUMNS
+    from dethpc.client.nouns import roles
 
     row = roles.group(connect(), group_name)
-    if layout.as_json:
-        output.print_json(row)
-    else:
-        tables.show(tables.Table(COLUMNS, row["users"]), layout)
+    tables.show(tables.Table(COLUMNS, row["users"]), layout, row)
 
 
 @user_group.command()
@@ -61,7 +54,7 @@ def describe(group_name: str, layout: tables.Layout) -> None:
 @click.option("--add-user", "usernames", metavar="NAME", multiple=True, help="A first member (repeatable).")
 def create(group_name: str, usernames: tuple[str, ...]) -> None:
     """Create a group."""
-    from dethpc.client import roles, users
+    from dethpc.client.nouns import roles, users
 
     session = connect()
     row = roles.create_group(session, group_name, [users.by_name(session, name)["id"] for name in usernames])
@@ -70,15 +63,14 @@ def create(group_name: str, usernames: tuple[str, ...]) -> None:
 
 @user_group.command()
 @_NAME
-@_YES
+@YES
 def delete(group_name: str, yes: bool) -> None:
     """Delete a group. Its members lose the roles that they have by it."""
-    from dethpc.client import roles
+    from dethpc.client.nouns import roles
 
     session = connect()
     row = roles.group(session, group_name)
-    if not yes:
-        click.confirm(f"Delete group {group_name!r}, which has {len(row['users'])} members?", abort=True)
+    confirm(f"Delete group {group_name!r}, which has {len(row['users'])} members?", yes)
     roles.delete_group(session, row["groupId"])
     output.echo(f"Deleted group {group_name!r}")
 
@@ -102,7 +94,7 @@ def remove_user(group_name: str, usernames: str) -> None:
 
 
 def _change(group_name: str, usernames: str, field: str) -> None:
-    from dethpc.client import roles, users
+    from dethpc.client.nouns import roles, users
 
     session = connect()
     ids = [users.by_name(session, name.strip())["id"] for name in usernames.split(",")]
@@ -114,7 +106,7 @@ def _change(group_name: str, usernames: str, field: str) -> None:
 @click.argument("new_group_name")
 def change_name(old_group_name: str, new_group_name: str) -> None:
     """Rename a group."""
-    from dethpc.client import roles
+    from dethpc.client.nouns import roles
 
     session = connect()
     roles.change_group(session, roles.group(session, old_group_name)["groupId"], name=new_group_name)

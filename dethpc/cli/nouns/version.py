@@ -8,7 +8,7 @@ import click
 
 import dethpc
 from dethpc import errors
-from dethpc.cli import output
+from dethpc.cli import output, own_master
 from dethpc.cli.connect import connect, named_master
 
 
@@ -19,7 +19,7 @@ def version(as_json: bool) -> None:
 
     If you named a master (-m, DET_MASTER) that does not answer, this is an error.
     """
-    from dethpc.client import cluster
+    from dethpc.client.nouns import cluster
 
     master: dict[str, Any] = {}
     try:
@@ -35,6 +35,8 @@ def version(as_json: bool) -> None:
     if as_json:
         output.print_json({"client": {"version": dethpc.__version__}, "master": master})
         return
+    if master and own_master.is_another_build():
+        output.say(f"note: {own_master.ANOTHER_BUILD}")
     output.print_fields([("det", dethpc.__version__), ("master", master.get("version") or "does not run")])
     output.print_fields(
         [("address", master.get("url")), ("REST API", master.get("api")), ("cluster", master.get("cluster_id"))]

@@ -9,12 +9,11 @@ from typing import IO, Any, Optional
 import click
 
 from dethpc.cli import output, tables
-from dethpc.cli.arguments import listing
+from dethpc.cli.arguments import YES, confirm, listing
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
-from dethpc.cli.project import PROJECTS, in_pages
-
-Json = dict[str, Any]
+from dethpc.cli.nouns.project import PROJECTS, in_pages
+from dethpc.cli.output import Json
 
 _NAME = click.argument("workspace_name", metavar="WORKSPACE")
 _COLUMNS = [
@@ -39,13 +38,10 @@ def workspace() -> None:
 @listing
 def list_workspaces(page: Json, layout: tables.Layout) -> None:
     """List workspaces."""
-    from dethpc.client import workspaces
+    from dethpc.client.nouns import workspaces
 
     rows = workspaces.workspaces(connect(), **page)
-    if layout.as_json:
-        output.print_json(rows)
-    else:
-        tables.show(tables.Table(_COLUMNS, rows), layout)
+    tables.show(tables.Table(_COLUMNS, rows), layout)
 
 
 @workspace.command("list-projects")
@@ -54,14 +50,30 @@ def list_workspaces(page: Json, layout: tables.Layout) -> None:
 @listing
 def list_projects(workspace_name: str, page: Json, layout: tables.Layout) -> None:
     """List the projects of a workspace."""
-    from dethpc.client import workspaces
+    from dethpc.client.nouns import workspaces
 
     session = connect()
     rows = workspaces.projects(session, workspaces.workspace(session, workspace_name)["id"], **page)
-    if layout.as_json:
-        output.print_json(rows)
-    else:
-        tables.show(tables.Table(PROJECTS, rows), layout)
+    tables.show(tables.Table(PROJECTS, rows), layout)
+
+
+@workspace.command("list-members")
+@_NAME
+@output.as_yaml
+@listing
+def list_members(workspace_name: str, layout: tables.Layout) -> None:
+    """List who may see or change a workspace, by a role in it or in all of them."""
+    from dethpc.client.nouns import roles, workspaces
+
+    session = connect()
+    rows = roles.of_workspace(session, workspaces.workspace(session, workspace_name)["id"])
+    columns = [
+        tables.Column("Kind", "kind"),
+        tables.Column("Name", "name", least=12),
+        tables.Column("Role", "role"),
+        tables.Column("In", lambda row: "this workspace" if row["scopeWorkspaceId"] else "all workspaces"),
+    ]
+    tables.show(tables.Table(columns, rows), layout)
 
 
 @workspace.command("list-pools")
@@ -69,7 +81,7 @@ def list_projects(workspace_name: str, page: Json, layout: tables.Layout) -> Non
 @output.as_json
 def list_pools(workspace_name: str, as_json: bool) -> None:
     """List the resource pools that its experiments may use: all of them."""
-    from dethpc.client import workspaces
+    from dethpc.client.nouns import workspaces
 
     session = connect()
     names = workspaces.pools(session, workspaces.workspace(session, workspace_name)["id"])
@@ -84,7 +96,7 @@ def list_pools(workspace_name: str, as_json: bool) -> None:
 @output.as_json
 def describe(workspace_name: str, as_json: bool) -> None:
     """Show a workspace."""
-    from dethpc.client import workspaces
+    from dethpc.client.nouns import workspaces
 
     _show(workspaces.workspace(connect(), workspace_name), as_json)
 
@@ -153,13 +165,10 @@ def _storage(text: Optional[str], file: Optional[IO[str]]) -> Any:
 @output.as_json
 def create(name: str, fields: Json, as_json: bool) -> None:
     """Create a workspace."""
-    from dethpc.client import workspaces
+    from dethpc.client.nouns import workspaces
 
     row = workspaces.create_workspace(connect(), name, **fields)
-    if as_json:
-        output.print_json(row)
-    else:
-        output.echo(f"Created workspace {row['id']} ({row['name']})")
+    output.reply(row, f"Created workspace {row['id']} ({row['name']})", as_json)
 
 
 @workspace.command()
@@ -169,7 +178,7 @@ def create(name: str, fields: Json, as_json: bool) -> None:
 @output.as_json
 def edit(workspace_name: str, name: Optional[str], fields: Json, as_json: bool) -> None:
     """Change a workspace. An empty POOL or {} takes a default back."""
-    from dethpc.client import workspaces
+    from dethpc.client.nouns import workspaces
 
     if name is not None:
         fields["name"] = name
@@ -179,7 +188,7 @@ def edit(workspace_name: str, name: Optional[str], fields: Json, as_json: bool) 
 
 
 def _act(workspace_name: str, action: str, done: str) -> None:
-    from dethpc.client import workspaces
+    from dethpc.client.nouns import workspaces
 
     session = connect()
     workspaces.act_on_workspace(session, workspaces.workspace(session, workspace_name)["id"], action)
@@ -202,15 +211,14 @@ def unarchive(workspace_name: str) -> None:
 
 @workspace.command()
 @_NAME
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@YES
 def delete(workspace_name: str, yes: bool) -> None:
-    """Delete a workspace that has no projects."""
-    from dethpc.client import workspaces
+    """Delete a workspace that has no projects. Tasks that run in it are killed."""
+    from dethpc.client.nouns import workspaces
 
     session = connect()
     row = workspaces.workspace(session, workspace_name)
-    if not yes:
-        click.confirm(f"Delete workspace {workspace_name}?", abort=True)
+    confirm(f"Delete workspace {workspace_name}?", yes)
     workspaces.delete_workspace(session, row["id"])
     output.echo(f"Deleted workspace {workspace_name}")
 

@@ -1,0 +1,1 @@
+"""One file per noun of the command line: its group of commands."""
