@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import functools
+import io
 import math
+import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Optional
 
@@ -21,6 +24,11 @@ def number(value: str) -> int:
     if len(value) > 18:  # more than a row of any database can have
         raise click.BadParameter(f"nothing has the id {value[:40]}: ids are counted from 1")
     return int(value)
+
+
+def name_or_number(value: str) -> str:
+    """A name, or an id. Raises click.BadParameter for a number that no id can be."""
+    return str(number(value)) if value.isdecimal() and value.isascii() else value
 
 
 def _ids(value: str) -> Optional[list[int]]:
@@ -54,42 +62,63 @@ def _trials(value: str) -> list[int]:
 def _named(name: str, ids_of: str) -> int:
     """The id of the experiment of this name. ``ids_of``: what else may be given."""
     from dethpc.cli.connect import connect
-    from dethpc.client import experiments
+    from dethpc.client import names
+    from dethpc.client.nouns import experiments
 
     if click.get_current_context().resilient_parsing:  # TAB is pressed further on: no master is started for that
         raise click.BadParameter(name)
     session = connect()
     by_name = experiments.Filter(name=name)
-    containing = experiments.listing(session, by_name, newest_first=True)["experiments"] if name.strip() else []
-    ids = sorted(int(e["id"]) for e in containing if e.get("name") == name)
-    if not ids:
-        meant = _meant(
-            name, containing or experiments.listing(session, newest_first=True, limit=_RECENT)["experiments"]
+    rows = experiments.listing(session, by_name, newest_first=True)["experiments"] if name.strip() else []
+    rows = rows or experiments.listing(session, newest_first=True, limit=_RECENT)["experiments"]
+    candidates = [
+        names.Candidate(
+            str(row["id"]), row.get("name") or "", f"{output.state(row['state'])} since {output.when(row['startTime'])}"
         )
-        raise click.BadParameter(
-            f"no experiment has the name {name!r}{meant or '.'} Give a name or {ids_of}; see them with: det experiment list"
-        )
-    if len(ids) > 1:
-        which = f"{', '.join(map(str, ids))} (the newest)"
-        raise click.BadParameter(f"{len(ids)} experiments have the name {name!r}; give an id: {which}")
-    return ids[0]
+        for row in rows
+    ]
+    try:
+        return int(names.choose("experiment", name, candidates))
+    except errors.NotFound as error:
+        raise click.BadParameter(f"{error}. Give a name or {ids_of}") from None
+    except errors.Refused as error:
+        raise click.BadParameter(str(error)) from None
 
 
+def _project(value: str) -> int:
+    """The id of the project of this id or name."""
+    from dethpc.cli.connect import connect
+    from dethpc.client.nouns import workspaces
+
+    if value.isdecimal() and value.strip("0"):
+        return number(value)
+    if click.get_current_context().resilient_parsing:
+        raise click.BadParameter(value)
+    try:
+        return int(workspaces.project_of_any_workspace(connect(), value)["id"])
+    except (errors.NotFound, errors.Refused) as error:
+        raise click.BadParameter(str(error)) from None
+
+
+PROJECT = _project
 _RECENT = 200  # experiments among whose names a misspelt one is looked for
-
-
-def _meant(name: str, rows: Sequence[dict[str, Any]]) -> str:
-    """``. Did you mean 'digits' (12)?``: the newest of those that have a name with this in it, or one near it; "" without any."""
-    import difflib
-
-    newest = {str(e.get("name")): e["id"] for e in reversed(rows)}
-    near = [one for one in newest if name.lower() in one.lower()] or difflib.get_close_matches(name, newest)
-    suggestions = [f"{output.plain(one)!r} ({newest[one]})" for one in near[-2:]]
-    return f". Did you mean {' or '.join(suggestions)}?" if suggestions else ""
 
 
 EXPERIMENT = _one
 ID = click.argument("experiment_id", metavar="ID", type=EXPERIMENT)
+
+
+def whole_uuid(text: str) -> str:
+    """The uuid of the checkpoint that begins so. Raises NotFound, Refused."""
+    from dethpc.cli.connect import connect
+    from dethpc.client.nouns import checkpoints
+
+    if not _SHORTEST <= len(text) < _UUID or click.get_current_context().resilient_parsing:
+        return text
+    return checkpoints.beginning(connect(), text)
+
+
+_SHORTEST, _UUID = 4, 36  # letters
 
 
 class Number(click.FloatRange):
@@ -135,6 +164,7 @@ def _once(context: click.Context, parameter: click.Parameter, given: Iterable[li
 
 
 IDS = click.argument("ids", metavar="ID...", type=_several, nargs=-1, required=True, callback=_once)
+EXPERIMENTS = click.argument("experiment_ids", metavar="[EXPERIMENT]...", type=_several, nargs=-1, callback=_once)
 TRIALS = click.argument("ids", metavar="ID...", type=_trials, nargs=-1, required=True, callback=_once)
 
 
@@ -153,6 +183,15 @@ def each(ids: Sequence[int], do: Callable[[Any, int], str]) -> None:
             output.say(f"det: error: {error}")
     if failed:
         raise click.exceptions.Exit(1)
+
+
+YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before something that cannot be undone, unless ``YES`` was given. Raises Abort where the answer is no."""
+    if not yes:
+        click.confirm(question, abort=True)
 
 
 PAGES = click.option(
@@ -179,9 +218,7 @@ def listing(command: Callable[..., Any]) -> Callable[..., Any]:
             return command(*args, layout=layout, **rest)
         if layout.as_csv or layout.as_json:
             raise click.UsageError("--watch draws on a terminal; leave out --csv and --json")
-        from dethpc.cli import watching
-
-        return watching.watch(lambda: command(*args, layout=layout, **rest), watch)
+        return redrawn(lambda: command(*args, layout=layout, **rest), watch)
 
     for option in (
         output.as_json,
@@ -202,3 +239,79 @@ def listing(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         packed = option(packed)
     return packed
+
+
+def _days(context: click.Context, parameter: click.Parameter, days: Optional[int]) -> int:
+    if (days is None) == (not context.params.get("forever")):
+        raise click.UsageError("Give --days N, or --forever.")
+    return -1 if days is None else days
+
+
+def kept_for(days: int) -> str:
+    """How long logs are kept, in words."""
+    return "for ever" if days == -1 else f"for {output.plural(days, 'day')} after the end"
+
+
+def days_of_logs(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of what sets for how long logs are kept; the command takes ``days``, -1 for ever."""
+    forever = click.option("--forever", is_flag=True, is_eager=True, expose_value=True, help="Keep them for ever.")
+    days = click.option(
+        "--days",
+        type=click.IntRange(-1, 32767),
+        metavar="N",
+        callback=_days,
+        help="Keep them for N days after the end.",
+    )
+    return forever(days(command))
+
+
+class _Screen(io.StringIO):
+    """What a list writes for a terminal, kept until it is whole: a screen that is cleared first would flicker."""
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__()
+        self._encoding = encoding
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._encoding
+
+    def isatty(self) -> bool:
+        return True
+
+
+def redrawn(draw: Callable[[], Any], seconds: float) -> None:
+    """Call ``draw`` every so many seconds until Ctrl-C. Raises click.UsageError where there is no terminal."""
+    if not sys.stdout.isatty():
+        raise click.UsageError(
+            "--watch draws on a terminal; in a pipe or a script, ask again with a loop: while sleep 5"
+        )
+    from dethpc.client.session import patiently
+
+    try:
+        while True:
+            output.redraw(_crop(patiently(lambda: _drawn(draw))))
+            time.sleep(seconds)
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(130) from None
+
+
+def _drawn(draw: Callable[[], Any]) -> str:
+    terminal = sys.stdout
+    screen = _Screen(terminal.encoding or "utf-8")
+    sys.stdout = screen
+    try:
+        draw()
+    finally:
+        sys.stdout = terminal
+    return screen.getvalue()
+
+
+def _crop(text: str) -> str:
+    """The lines that there is room for: what scrolls away cannot be drawn over."""
+    import shutil
+
+    lines, height = text.splitlines(), shutil.get_terminal_size().lines - 2
+    if len(lines) <= height:
+        return text
+    return "\n".join([*lines[:height], f"... and {len(lines) - height} more lines", ""])

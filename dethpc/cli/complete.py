@@ -1,5 +1,5 @@
-"""Shell completion of values that only the master knows: ids of experiments, trials, checkpoints, jobs, nodes, pools,
-templates, tokens and webhooks; names of experiments, once their beginning is typed, and of users.
+"""``det completion``, and completion of values that only the master knows: ids of experiments, trials, checkpoints, jobs, nodes,
+pools, templates, tokens and webhooks; names of experiments, once their beginning is typed, and of users.
 
 It requests them from a running master, never starts one, takes at most ``_PATIENCE``, and prints nothing on failure: a shell would
 show the message in the middle of the command line.
@@ -22,6 +22,7 @@ from dethpc.cli import output
 
 if TYPE_CHECKING:
     from dethpc.client import Session
+from click.shell_completion import get_completion_class
 
 _PATIENCE = 2.0  # seconds; who pressed TAB goes on typing sooner than that
 _RECENT = 50  # experiments
@@ -31,7 +32,7 @@ Words = Iterator[tuple[Any, str]]  # and what each is
 
 
 def _experiments(session: Session) -> Words:
-    from dethpc.client import experiments
+    from dethpc.client.nouns import experiments
 
     for one in experiments.listing(session, newest_first=True, limit=_RECENT)["experiments"]:
         yield one["id"], f"{one['name']}, {output.standing(one)}"
@@ -39,7 +40,7 @@ def _experiments(session: Session) -> Words:
 
 def _names(session: Session) -> Words:
     """Those that one experiment alone has, for only they take the place of an id."""
-    from dethpc.client import experiments
+    from dethpc.client.nouns import experiments
 
     rows = experiments.listing(session, newest_first=True, limit=_RECENT)["experiments"]
     every = [one["name"] for one in rows]
@@ -49,21 +50,21 @@ def _names(session: Session) -> Words:
 
 
 def _users(session: Session) -> Words:
-    from dethpc.client import users
+    from dethpc.client.nouns import users
 
     for user in users.users(session):
         yield user["username"], user.get("displayName") or ""
 
 
 def _tokens(session: Session) -> Words:
-    from dethpc.client import tokens
+    from dethpc.client.nouns import tokens
 
     for token in tokens.tokens(session):
         yield token["id"], token.get("description") or ""
 
 
 def _trials(session: Session) -> Words:
-    from dethpc.client import experiments
+    from dethpc.client.nouns import experiments
 
     for one in experiments.listing(session, newest_first=True, limit=_LATEST)["experiments"]:
         for trial in experiments.trials(session, one["id"], descending=True, limit=_RECENT):
@@ -71,7 +72,7 @@ def _trials(session: Session) -> Words:
 
 
 def _checkpoints(session: Session) -> Words:
-    from dethpc.client import experiments
+    from dethpc.client.nouns import experiments
 
     for one in experiments.listing(session, newest_first=True, limit=_LATEST)["experiments"]:
         for checkpoint in experiments.checkpoints(session, one["id"])[-_RECENT:]:
@@ -79,49 +80,49 @@ def _checkpoints(session: Session) -> Words:
 
 
 def _jobs(session: Session) -> Words:
-    from dethpc.client import jobs
+    from dethpc.client.nouns import jobs
 
     for job in jobs.listing(session):
         yield job["jobId"], job["name"]
 
 
 def _nodes(session: Session) -> Words:
-    from dethpc.client import cluster
+    from dethpc.client.nouns import cluster
 
     for agent in cluster.agents(session):
         yield agent["id"], ""
 
 
 def _pools(session: Session) -> Words:
-    from dethpc.client import cluster
+    from dethpc.client.nouns import cluster
 
     for pool in cluster.resource_pools(session):
         yield pool["name"], pool.get("description") or ""
 
 
 def _webhooks(session: Session) -> Words:
-    from dethpc.client import webhooks
+    from dethpc.client.nouns import webhooks
 
     for webhook in webhooks.webhooks(session):
         yield str(webhook["id"]), webhook["name"]
 
 
 def _templates(session: Session) -> Words:
-    from dethpc.client import templates
+    from dethpc.client.nouns import templates
 
     for template in templates.templates(session):
         yield template["name"], ""
 
 
 def _groups(session: Session) -> Words:
-    from dethpc.client import roles
+    from dethpc.client.nouns import roles
 
     for group in roles.groups(session):
         yield group["name"], ""
 
 
 def _roles(session: Session) -> Words:
-    from dethpc.client import roles
+    from dethpc.client.nouns import roles
 
     for role in roles.roles(session):
         yield role["name"], ""
@@ -243,3 +244,21 @@ def register() -> None:
     """Let the shells ask the master, too."""
     for name, completion_class in (("bash", _Bash), ("zsh", _Zsh), ("fish", _Fish)):
         shell_completion.add_completion_class(completion_class, name)
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print a completion script for your shell.
+
+    \b
+    bash: det completion bash > ~/.local/share/bash-completion/completions/det
+    zsh:  det completion zsh > "${fpath[1]}/_det"
+    fish: det completion fish > ~/.config/fish/completions/det.fish
+    """
+    from dethpc.cli import complete, main
+
+    complete.register()
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    click.echo(completion_class(main, {}, "det", "_DET_COMPLETE").source())

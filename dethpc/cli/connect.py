@@ -40,10 +40,19 @@ def connect(*, start: bool = True) -> Session:
         if not start or (_MET in context.meta and not (session and address.was_killed(session.url))):
             raise errors.MasterUnreachable(_NONE)
         master_process.up()
-        answering = _session(settings)
+        session = answering = _session(settings)
         assert answering is not None
     context.meta[_MET] = True
-    return answering
+    # What answers takes this process for the owner, where somebody else may be meant.
+    return session if settings.user and session else answering
+
+
+def address() -> str:
+    """Of the master, for who logs in: that user, whom ``-u`` may name, has no token yet. Raises MasterUnreachable."""
+    session = _session(_settings()._replace(user=None))
+    if session is None:
+        raise errors.MasterUnreachable(_NONE)
+    return session.url
 
 
 _SOON = 1.0  # seconds
@@ -91,6 +100,11 @@ def named_master() -> Optional[str]:
     return _settings().master
 
 
+def named_user() -> Optional[str]:
+    """Whom ``-u`` or DET_USER names."""
+    return _settings().user
+
+
 def _settings() -> Settings:
     settings = click.get_current_context().find_object(Settings)
     return settings or Settings()
@@ -112,19 +126,42 @@ def _session(settings: Settings) -> Optional[Session]:
 
 
 def _token_of(user: str, url: str) -> Optional[str]:
-    """Of ``user`` alone, not of whoever has logged in last. Raises Unauthorized where there is no login of that user."""
+    """Of ``user`` alone, not of whoever has logged in last. DET_USER's is DET_USER_TOKEN; with DET_PASS it is made where there is
+    none that is good.
+
+    Raises Unauthorized where there is no login of that user.
+    """
     import os
 
     from dethpc.client.address import owner_token, stored_login
 
     if user == _unix_user() and (own := os.environ.get("DET_USER_TOKEN") or owner_token(url)):
         return own
+    of_environment = user == os.environ.get("DET_USER")
+    password = os.environ.get("DET_PASS") if of_environment else None
+    if of_environment and not password and (own := os.environ.get("DET_USER_TOKEN")):
+        return own
     login = stored_login(url, user)
+    if password and not (login and _good(url, login)):
+        from dethpc.client import login as logins
+
+        login = logins.login(url, user, password)
+        logins.remember(url, user, login)
     if login is None and (user != _unix_user() or stored_login(url) is not None):
         raise errors.Unauthorized(
             f"-u/--user: there is no login of user {user!r} at {url}; log in first: det -m {url} user login {user}"
         )
     return login
+
+
+def _good(url: str, login: str) -> bool:
+    from dethpc.client import Session
+
+    try:
+        Session(url, login).get("/api/v1/me")
+    except errors.Unauthorized:
+        return False
+    return True
 
 
 def _unix_user() -> str:

@@ -12,13 +12,13 @@ from typing import Any, Optional
 
 from dethpc import errors, storage
 from dethpc.cli import interpreter, output, tables
+from dethpc.cli.output import Json
 from dethpc.cli.trial_table import best_few, trial_columns, trial_table, with_curves
-from dethpc.client import cluster, experiments, trials
+from dethpc.client.nouns import cluster, experiments, trials
 from dethpc.client.session import Session
 from dethpc.domain.progress import progress
+from dethpc.domain.text.times import moment, seconds
 from dethpc.domain.trial_config import SearcherConfig, TrialConfig
-
-Json = dict[str, Any]
 
 
 def describe_experiments(
@@ -28,14 +28,14 @@ def describe_experiments(
     metrics: bool,
     search: bool,
     outdir: Optional[Path],
-    as_csv: bool,
-    as_json: bool,
+    layout: tables.Layout,
 ) -> None:
     """Describe each experiment. JSON: one object each, the wire's answer with ``trials`` (and ``workloads``), ``search``
     and ``waiting`` added."""
     answers = []
-    some = 0 if search or as_json or as_csv or outdir else _NAMED  # of the search's trials: the rungs name no more
-    few = sys.stdout.isatty() and not (metrics or as_json or as_csv or outdir)
+    whole = layout.as_json or layout.as_csv
+    some = 0 if search or whole else _NAMED  # of the search's trials: the rungs name no more
+    few = sys.stdout.isatty() and not (metrics or whole)
     for experiment_id in ids:
         about = experiments.get(session, experiment_id)
         about["trials"] = best_few(session, about) if few else list(experiments.trials(session, experiment_id))
@@ -46,9 +46,9 @@ def describe_experiments(
             for trial in about["trials"]:
                 trial["workloads"] = list(trials.workloads(session, int(trial["id"]), batch_metrics=True))
         answers.append(about)
-    if as_json:
+    if layout.as_json:
         output.print_json(answers)
-    elif as_csv or outdir:
+    elif layout.as_csv:
         _write_csv(answers, outdir, search=search)
     else:
         tensorboards = Tensorboards(session)
@@ -170,12 +170,8 @@ def _trained(attempt: Json) -> str:
 
 def _took(attempt: Json) -> float:
     """Seconds, so far for one that runs."""
-    import datetime
-
-    def read(text: str) -> float:
-        return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
-
-    return (read(attempt["endTime"]) if attempt["endTime"] else output.now()) - read(attempt["startTime"])
+    end = seconds(attempt["endTime"]) if attempt["endTime"] else output.now()
+    return end - seconds(attempt["startTime"])
 
 
 def workload_rows(workloads: Iterable[Json]) -> list[Json]:
@@ -226,7 +222,7 @@ def how_far(about: Json) -> str:
         return done
     import datetime
 
-    rest = datetime.datetime.fromisoformat(end.replace("Z", "+00:00")) - datetime.datetime.now(datetime.timezone.utc)
+    rest = moment(end) - datetime.datetime.now(datetime.timezone.utc)
     return f"{done}, about {datetime.timedelta(seconds=max(0, round(rest.total_seconds())))} to go (until {output.when(end)})"
 
 
@@ -259,7 +255,7 @@ def rung_table(search: Json) -> tables.Table:
 
 def _named(trials: Sequence[Json], entered: int) -> str:
     best = [
-        f"{trial['trialId']}: {'none' if trial['value'] is None else output.number(trial['value'])}"
+        f"{trial['trialId']}: {'none' if trial['value'] is None else output.digits(trial['value'])}"
         + (" ↑" if trial["wentOn"] else "")
         for trial in trials[:_NAMED]
     ]

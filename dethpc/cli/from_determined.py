@@ -10,38 +10,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional
 
-ALIASES = {
-    "cmd": "command",
-}
-"""Short names of nouns that are not here, as Determined has them."""
-
 _NO_LOGIN = (
     "Your token file is enough for your own master. At another, set DET_MASTER: det user login NAME, or DET_USER_TOKEN "
     "(det token create makes one)"
 )
 _NO_PROVIDER = "There is no identity provider: users have passwords (det user change-password) and access tokens (det token create)"
-_AS_OWNER = "Jobs run as the user who started the master"
 _NO_KUBERNETES = "It belongs to Kubernetes; limits of pools are in the site file (docs/site-config.md)"
 _NO_MACHINES = (
     "Slurm has the machines, so nothing is to deploy; to try a real Slurm on this one: det deploy slurm-dev up"
 )
-_TASKS = "The tasks here are trials: det experiment list, det trial describe ID, det trial kill ID"
+_TASKS = "det task list shows what runs, det task describe ID its allocations"
 _CREATE = "Create an experiment: det experiment create CONFIG CONTEXT_DIR"
 _OVERVIEW = "det experiment list shows experiments, det job list the queue, and det agent list the nodes"
-_TENSORBOARD = (
-    "TensorBoard itself shows the files: det experiment describe ID prints the command, tensorboard --logdir DIRECTORY; "
-    "det experiment plot ID draws curves here"
-)
-_NOTEBOOK = (
-    "Start Jupyter as a job of Slurm's: srun --gpus=1 --pty bash -c 'jupyter lab --no-browser --ip=$(hostname -i)'"
-)
-_LOGS_STAY = "Logs are kept for as long as retention_policy.log_retention_days of the experiment's configuration says"
 
 _SENTENCES = {
     "allocation": _TASKS,
     "alloc": _TASKS,
     "auth": _NO_LOGIN,
-    "command": "Slurm runs commands: srun --gpus=1 COMMAND waits for it, sbatch --gpus=1 --wrap COMMAND does not",
     "dev": "The REST API is in docs/api.md, with a line for curl; a token for it: det token create",
     "dev auth-token": "Make one that you can revoke: det token create",
     "deploy aws": _NO_MACHINES,
@@ -54,36 +39,19 @@ _SENTENCES = {
     "deploy local master-up": "Start your master with: det master up",
     "experiment delete-tb-files": "They are in checkpoint_storage, in CLUSTER_ID/tensorboard/experiment/ID: remove that folder",
     "experiment download": "Choose with det experiment list-checkpoints ID --best 3, then: det checkpoint download UUID",
-    "experiment set log-retention": _LOGS_STAY,
     "master cleanup-message": "Clear the message with: det master cluster-message clear",
     "master config set": "Edit the site file, then end the master: det master down; the next one reads it",
-    "nb": _NOTEBOOK,
-    "notebook": _NOTEBOOK,
     "oauth": _NO_PROVIDER,
     "ps": _OVERVIEW,
     "queue": "The queue is shown by: det job list",
     "resource-pool bindings": "It is not needed: every workspace may use every pool",
     "run": _CREATE,
-    "shell": "Get a shell on a node from Slurm: srun --gpus=1 --pty bash -i",
-    "task": _TASKS,
     "sso": _NO_LOGIN,
     "status": _OVERVIEW,
     "submit": _CREATE,
-    "task cleanup-logs": _LOGS_STAY,
-    "task fork": "The tasks here are trials: det trial continue ID, or det experiment fork ID",
-    "task create": "Create an experiment (det experiment create CONFIG CONTEXT_DIR), or run a command: srun --gpus=1 COMMAND",
-    "task list": "det experiment list shows experiments, det job list the queue, and squeue --me all your jobs",
-    "task logs": "The tasks here are trials: det trial logs ID",
-    "task pause": "Pause the experiment: det experiment pause ID",
-    "task unpause": "Resume the experiment: det experiment activate ID",
-    "tb": _TENSORBOARD,
-    "tensorboard": _TENSORBOARD,
     "token login": _NO_LOGIN,
-    "trial set": _LOGS_STAY,
     "trial support-bundle": "Collect these instead: det trial describe ID --json, det trial logs ID and det doctor",
-    "user link-with-agent-user": _AS_OWNER,
     "workspace bindings": _NO_KUBERNETES,
-    "workspace list-members": "Roles hold in every workspace: det rbac describe-role Viewer lists who has one",
     "workspace resource-quota": _NO_KUBERNETES,
 }
 
@@ -117,7 +85,8 @@ _HABITS = {
 
 
 _NODES = "The nodes as they are then: det agent list --json, or --csv"
-_PORTS = "A job's ports are its node's: det trial describe ID names it, and ssh -L PORT:NODE:PORT LOGIN_NODE brings one to you"
+
+_ALLOCATIONS = "A log has the lines of all allocations in their order; those since a time: --since 10m"
 _LINES = "Lines are chosen by node and by rank: det trial logs ID --node NAME --rank N"
 
 _OPTIONS = {
@@ -128,25 +97,30 @@ _OPTIONS = {
     "deploy --image-repo-prefix": _NO_MACHINES,
     "deploy --no-preflight-checks": _NO_MACHINES,
     "deploy --no-wait-for-master": _NO_MACHINES,
-    "experiment create --publish": _PORTS,
-    "experiment create -p": _PORTS,
+    "command logs --allocation-id": _ALLOCATIONS,
+    "command logs --container-id": _LINES,
     "experiment logs --container-id": _LINES,
+    "notebook logs --allocation-id": _ALLOCATIONS,
+    "notebook logs --container-id": _LINES,
+    "shell logs --allocation-id": _ALLOCATIONS,
+    "shell logs --container-id": _LINES,
+    "tensorboard logs --allocation-id": _ALLOCATIONS,
+    "tensorboard logs --container-id": _LINES,
+    "shell start --show-ssh-command": "The command for ssh is printed by show_ssh_command, one of the commands of: det shell",
+    "task logs --allocation-id": _ALLOCATIONS,
+    "task logs --container-id": _LINES,
     "trial logs --container-id": _LINES,
     **{
         f"workspace create {option}": _NO_KUBERNETES
         for option in "--auto-create-namespace --auto-create-namespace-all-clusters --cluster-name --namespace -n "
         "--resource-quota".split()
     },
-    "rbac list-roles --exclude-global-roles": "Each role holds in every workspace: leave the option out",
+    "rbac list-roles --exclude-global-roles": "All of them are listed: ClusterAdmin alone is of no workspace",
     **{
         f"{command} {option}": "All of them are listed: leave the option out"
         for command in ("rbac list-roles", "user-group list")
         for option in ("--limit", "--offset", "--pages")
     },
-    "rbac assign-role --workspace-name": "A role holds in every workspace: leave the option out",
-    "rbac assign-role -w": "A role holds in every workspace: leave the option out",
-    "rbac unassign-role --workspace-name": "A role holds in every workspace: leave the option out",
-    "rbac unassign-role -w": "A role holds in every workspace: leave the option out",
     "user create --remote": _NO_PROVIDER,
     "user edit --remote": _NO_PROVIDER,
 }
@@ -162,11 +136,8 @@ def in_place_of(option: str, command: Sequence[str]) -> Optional[str]:
 def instead(command: Sequence[str]) -> Optional[str]:
     """What to say to ``det WORDS...``, which is not here; None: Determined has no such command either. The first words count, as
     many as one of the sentences has."""
-    if not command:
-        return None
-    names = [ALIASES.get(command[0], command[0]), *command[1:]]
-    for count in range(len(names), 0, -1):
-        name = " ".join(names[:count])
+    for count in range(len(command), 0, -1):
+        name = " ".join(command[:count])
         if sentence := _SENTENCES.get(name) or _HABITS.get(name):
             return f"dethpc has no 'det {name}'. {sentence}"
     return None

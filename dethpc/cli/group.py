@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Optional
 import click
 
 from dethpc import errors
-from dethpc.cli import elsewhere, output
+from dethpc.cli import from_determined, output
 
 
 class Settings(NamedTuple):
@@ -79,7 +79,7 @@ class LazyGroup(click.Group):
         name = args[0]
         command = self.get_command(ctx, name)
         if command is None and not name.startswith("-"):
-            if sentence := elsewhere.instead([*_words(ctx), *args]):
+            if sentence := from_determined.instead([*_words(ctx), *args]):
                 raise NotHere([sentence])
             import difflib
 
@@ -128,7 +128,7 @@ class LazyGroup(click.Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise click.exceptions.Exit(0) from None
         except click.NoSuchOption as error:
-            if sentence := elsewhere.in_place_of(error.option_name, _words(error.ctx)):
+            if sentence := from_determined.in_place_of(error.option_name, _words(error.ctx)):
                 raise NotHere([sentence]) from None
             if error.option_name.lstrip("-").isdecimal():
                 raise NotHere(
@@ -138,13 +138,23 @@ class LazyGroup(click.Group):
         except errors.ConfigError as error:
             raise Failed([str(problem) for problem in error.problems]) from error
         except errors.DethpcError as error:
-            raise Failed([str(error) or type(error).__name__]) from error
+            from dethpc.cli import own_master
+
+            advice = f"{_way_in(error, ctx.find_object(Settings))}\n{own_master.build_advice(error)}".rstrip()
+            raise Failed([f"{str(error) or type(error).__name__}{advice}"]) from error
         except OSError as error:  # a disk that is full, a folder that is not ours, a storage that does not answer
             place = f"{error.filename}: " if error.filename else ""
             raise Failed([f"{place}{error.strerror or error}"]) from error
         except KeyboardInterrupt:
             output.echo(err=True)
             raise click.exceptions.Exit(130) from None
+
+
+def _way_in(error: errors.DethpcError, settings: Optional[Settings]) -> str:
+    """What to add to ``error`` where a login would have been missing: at one's own master, the token file is one."""
+    if not settings or not settings.master or getattr(error, "status", 0) != 401:
+        return ""
+    return f"; log in with: det -m {settings.master} user login {settings.user or 'NAME'}"
 
 
 def _words(ctx: Optional[click.Context]) -> list[str]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
+from dethpc.cli.output import Json
 from dethpc.domain.trial_config import TrialConfig
-
-Json = dict[str, Any]
 
 
 def sentence(about: Json) -> str:
@@ -19,6 +17,9 @@ def sentence(about: Json) -> str:
 
 
 NONE = "none: the shell that created it finds no python3"
+
+
+_SERVERS = ("jupyterlab", "tensorboard")  # which train nothing
 
 
 def words(about: Json) -> str:
@@ -33,7 +34,8 @@ def words(about: Json) -> str:
         return ""
     if not environment["python"]:
         return NONE
-    packages = [f"{name} {version}" for name, version in (environment.get("packages") or {}).items()]
+    versions = {name: version for name, version in (environment.get("packages") or {}).items() if name not in _SERVERS}
+    packages = [f"{name} {version}" for name, version in versions.items()]
     whose = [] if environment["source"] == "shell" else ["the master's (its client sent no environment)"]
     return ", ".join([short(environment["python"]), *packages, *whose])
 

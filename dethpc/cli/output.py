@@ -10,12 +10,16 @@ from typing import Any, Optional
 
 import click
 
-from dethpc.domain.escapes import escaped
-from dethpc.domain.measures import duration as duration
-from dethpc.domain.measures import percent as percent
-from dethpc.domain.measures import size as size
 from dethpc.domain.nested import leaves
-from dethpc.domain.rungs import stopped_early
+from dethpc.domain.text.escapes import escaped
+from dethpc.domain.text.measures import duration as duration
+from dethpc.domain.text.measures import percent as percent
+from dethpc.domain.text.measures import plural as plural
+from dethpc.domain.text.measures import size as size
+from dethpc.domain.text.rungs import stopped_early
+
+Json = dict[str, Any]
+"""An object of the REST API."""
 
 _YAML = "dethpc.yaml"  # in a context: --yaml was given
 
@@ -78,6 +82,16 @@ def print_yaml(value: Any) -> None:
     import yaml
 
     echo(yaml.safe_dump(value, default_flow_style=False, sort_keys=False, allow_unicode=True), nl=False)
+
+
+def print_config(value: Any, as_json: bool) -> None:
+    """YAML, as people write it, unless --json asks for the other form."""
+    print_json(value) if as_json else print_yaml(value)
+
+
+def reply(answer: Any, sentence: str, as_json: bool) -> None:
+    """What a command has done: in words, or the REST API's JSON about it."""
+    print_json(answer) if as_json else echo(sentence)
 
 
 def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
@@ -155,19 +169,14 @@ def holding(noun: dict[str, Any]) -> str:
     return f"stopping, holds {plural(slots, 'slot')}" if slots else "stopping"
 
 
-def plural(number: int, noun: str) -> str:
-    """``1 step``, ``2 steps``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def when(value: Optional[str]) -> str:
     """A time of the wire (RFC 3339) as local ISO 8601, to the second. A terminal has no room for the offset."""
     if not value:
         return ""
-    import datetime
+    from dethpc.domain.text.times import moment
 
-    moment = datetime.datetime.fromisoformat(value.replace("Z", "+00:00")).astimezone()
-    return (moment.replace(tzinfo=None) if sys.stdout.isatty() else moment).isoformat(timespec="seconds")
+    at = moment(value).astimezone()
+    return (at.replace(tzinfo=None) if sys.stdout.isatty() else at).isoformat(timespec="seconds")
 
 
 def now() -> float:
@@ -179,12 +188,12 @@ def ago(value: Optional[str]) -> str:
     """A time of the wire as people say it: ``12m ago``, ``in 3h``; after three months the date."""
     if not value:
         return ""
-    import datetime
+    from dethpc.domain.text.times import moment
 
-    moment = datetime.datetime.fromisoformat(value.replace("Z", "+00:00"))
-    passed = now() - moment.timestamp()
+    at = moment(value)
+    passed = now() - at.timestamp()
     if passed > 90 * 86400:
-        return moment.astimezone().date().isoformat()
+        return at.astimezone().date().isoformat()
     for unit, seconds in (("d", 2 * 86400), ("h", 2 * 3600), ("m", 60)):
         if abs(passed) >= seconds:
             amount = f"{int(abs(passed) // {'d': 86400, 'h': 3600, 'm': 60}[unit])}{unit}"
@@ -199,11 +208,6 @@ def digits(value: Any, significant: int = 4) -> str:
     if not isinstance(value, float):
         return plain(value)
     return f"{value:.0f}" if 10**significant <= abs(value) < 1e9 else f"{value:.{significant}g}"
-
-
-def number(value: Any) -> str:
-    """A metric for people: --json and --csv have all digits."""
-    return digits(value)
 
 
 def compact(value: Any) -> str:
@@ -225,6 +229,12 @@ def flat(named: Optional[Mapping[str, Any]]) -> dict[str, Any]:
 def settings(named: Optional[dict[str, Any]]) -> str:
     """Hyperparameters or metrics of a field: for a person on a terminal, as JSON in a pipe."""
     return values(named or {}) if sys.stdout.isatty() else compact(named)
+
+
+def say_notes(answer: Mapping[str, Any]) -> None:
+    """What the master remarks about what it has created."""
+    for note in answer.get("notes") or []:
+        say(f"det: note: {note}")
 
 
 def say(message: str) -> None:

@@ -39,6 +39,7 @@ STATE = Kind(output.state, output.state)
 STANDING = Kind(
     output.plain, lambda text: text.partition(" (")[0]
 )  # of ``output.standing``; a script reads the state alone
+TASK = Kind(lambda id: output.plain(id).partition("-")[0], whole=True)  # the beginning names a task, too
 AGE = Kind(output.ago, output.when, right=True)
 DURATION = Kind(output.duration, right=True, piped=output.duration)  # seconds
 PERCENT = Kind(output.percent, output.percent, right=True)
@@ -106,11 +107,24 @@ class Layout(NamedTuple):
 _AS_IT_IS = Layout()
 
 
-def show(table: Table, layout: Layout = _AS_IT_IS) -> None:
-    """Print it. Raises: click.UsageError for a column that is not there."""
+def for_people() -> bool:
+    """Whether tables are drawn for a terminal."""
+    return sys.stdout.isatty() and _form() is None
+
+
+def _form() -> Optional[Form]:
+    return FORMS.get(os.environ.get("DET_TABLES", ""))
+
+
+def show(table: Table, layout: Layout = _AS_IT_IS, answer: Any = None) -> None:
+    """Print it; where ``layout`` is JSON, ``answer``, which is its rows unless given. Raises: click.UsageError for a column that is
+    not there."""
+    if layout.as_json:
+        output.print_json(list(table.rows) if answer is None else answer)
+        return
     rows = in_order(table, layout.sort)
-    form = FORMS.get(os.environ.get("DET_TABLES", ""))
-    on_terminal = sys.stdout.isatty() and form is None
+    form = _form()
+    on_terminal = for_people()
     if layout.columns:
         columns = [_named(table, word) for word in layout.columns]
     elif layout.wide or layout.as_csv:
@@ -246,8 +260,8 @@ def _draw(table: Table, columns: Sequence[Column], rows: Sequence[Any], *, every
     headings = [output.plain(c.heading) or c.title for c in columns]
     bodies = [max([0, *(cell_len(row[n]) for row in cells)]) for n in range(len(columns))]
     shown = [n for n, c in enumerate(columns) if not rows or c.rank == 0 or every or any(row[n] for row in cells)]
-    room = None if every else console.width - margin
-    shown, widths = fit(columns, [cell_len(heading) for heading in headings], bodies, shown, room)
+    line_width = None if every else console.width - margin
+    shown, widths = fit(columns, [cell_len(heading) for heading in headings], bodies, shown, line_width)
 
     def line(values: Sequence[str], mark: str, style: str = "") -> Text:
         text = Text(mark[:margin].ljust(margin), no_wrap=True, overflow="ellipsis", end="")
@@ -273,7 +287,7 @@ def _draw(table: Table, columns: Sequence[Column], rows: Sequence[Any], *, every
     say(line(headings, "", "bold") if rows else Text("none", style="dim"))
     for row, marked in zip(cells, best):
         text = line(row, star if marked else "")
-        if room is not None and text.cell_len > console.width:  # even the columns that must be there do not fit
+        if line_width is not None and text.cell_len > console.width:  # even the columns that must be there do not fit
             text.truncate(console.width, overflow="ellipsis")
         say(text)
     hidden = [c.name for n, c in enumerate(columns) if n not in shown and any(row[n] for row in cells)]
@@ -283,12 +297,16 @@ def _draw(table: Table, columns: Sequence[Column], rows: Sequence[Any], *, every
 
 
 def fit(
-    columns: Sequence[Column], headings: Sequence[int], bodies: Sequence[int], shown: Sequence[int], room: Optional[int]
+    columns: Sequence[Column],
+    headings: Sequence[int],
+    bodies: Sequence[int],
+    shown: Sequence[int],
+    line_width: Optional[int],
 ) -> tuple[list[int], list[int]]:
     """Which of the ``shown`` columns there is room for, and how wide each is; ``headings`` and ``bodies`` say what they need.
 
     Long text and long headings give way first, the widest before the others, then whole columns by rank, the last of a rank
-    first. ``room`` None: as wide as they are.
+    first. ``line_width`` None: as wide as they are.
     """
     remaining = list(shown)
     natural = [max(pair) for pair in zip(headings, bodies)]
@@ -298,7 +316,7 @@ def fit(
     ]
     while True:
         widths = list(natural)
-        over = 0 if room is None else sum(widths[n] + 2 for n in remaining) - 2 - room
+        over = 0 if line_width is None else sum(widths[n] + 2 for n in remaining) - 2 - line_width
         while over > 0:
             long = [n for n in remaining if widths[n] > least[n]]
             if not long:

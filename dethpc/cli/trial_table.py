@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional
 
 from dethpc.cli import output, tables
-from dethpc.client import experiments
+from dethpc.cli.output import Json
+from dethpc.client.nouns import experiments
 from dethpc.client.session import Session
-from dethpc.domain.rungs import place_of
+from dethpc.domain.text.rungs import place_of
 from dethpc.domain.trial_config import SearcherConfig, TrialConfig
-
-Json = dict[str, Any]
 
 _MANY = 50  # trials that are drawn
 _FEW = 10  # trials of a summary
@@ -33,7 +32,6 @@ def found_trials(
     session: Session,
     about: Json,
     *,
-    best: Optional[int],
     limit: int,
     offset: int,
     layout: tables.Layout,
@@ -42,8 +40,7 @@ def found_trials(
     """The trials that a list is to show, in its order, and what is left to do for the table. ``about``: the master's answer for
     the experiment."""
     experiment_id = int(about["experiment"]["id"])
-    word, backwards = layout.sort.removeprefix("-").lower(), layout.sort.startswith("-")
-    by = "metric" if best is not None else word or "id"
+    by, backwards = layout.sort.removeprefix("-").lower() or "id", layout.sort.startswith("-")
     sorts, pages = by in _SORTS, by in _SORTS and "STOPPED" not in states  # whether the master can
     rows = list(
         experiments.trials(
@@ -51,7 +48,7 @@ def found_trials(
             experiment_id,
             sort_by=_SORTS[by if sorts else "id"],
             descending=backwards and sorts,
-            limit=(best or limit) if pages else 0,
+            limit=limit if pages else 0,
             offset=offset if pages else 0,
             states=["COMPLETED" if state == "STOPPED" else state for state in states],
         )
@@ -59,7 +56,7 @@ def found_trials(
     if not pages:
         rows = [trial for trial in rows if _among(trial, states)]
         rows = rows if sorts else tables.in_order(trial_table(about, rows), layout.sort)
-        rows = rows[offset:][: best or limit or None]
+        rows = rows[offset:][: limit or None]
     return rows, layout._replace(sort="")
 
 
@@ -74,8 +71,8 @@ def with_curves(session: Session, about: Json, trials: Sequence[Json]) -> None:
     master would read every validation for it."""
     if not sys.stdout.isatty() or not 0 < len(trials) <= _MANY or "utf" not in (sys.stdout.encoding or "").lower():
         return
-    from dethpc.cli.chart import sparkline
-    from dethpc.client import trials as of_trials
+    from dethpc.cli.commands.chart import sparkline
+    from dethpc.client.nouns import trials as of_trials
 
     metric = SearcherConfig.of(about.get("config") or {}).metric
     ids = [int(trial["id"]) for trial in trials]
@@ -92,7 +89,7 @@ def best_few(session: Session, about: Json) -> list[Json]:
     """The ten best, best first, as the master finds them; all of them where there are no more."""
     if int(about["experiment"].get("numTrials") or 0) <= _FEW:
         return list(experiments.trials(session, int(about["experiment"]["id"])))
-    return found_trials(session, about, best=_FEW, limit=0, offset=0, layout=tables.Layout())[0]
+    return list(experiments.trials(session, int(about["experiment"]["id"]), sort_by=_SORTS["metric"], limit=_FEW))
 
 
 def trial_table(about: Json, trials: Sequence[Json], *, more: str = "") -> tables.Table:
