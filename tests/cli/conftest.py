@@ -189,6 +189,8 @@ class Answers:
             return {"resourcePools": [{**pool, "defaultComputePool": True, "description": "all of it"}]}
         if path == "/api/v1/resource-pools/goodput":
             return {"since": "2026-10-22T00:00:00Z", "pools": []}
+        if path == "/api/v1/launched-tasks":
+            return {"tasks": [], "pagination": {"total": 0}}
         if path == "/api/v1/waiting":
             groups = {
                 "text": "It waits for 4 GPUs",

@@ -19,7 +19,8 @@ import pytest
 from click.testing import CliRunner
 
 from dethpc import errors
-from dethpc.cli import logs, main, output, tables, wait, watching
+from dethpc.cli import arguments, main, output, tables
+from dethpc.cli.commands import logs, wait
 from dethpc.cli.group import Failed
 from dethpc.doctor.finding import Finding, Level, ok
 from tests.cli.conftest import trial
@@ -108,6 +109,28 @@ MORE: dict[str, Any] = {
             hours := {"allocated": 3.6e6, "useful": 2e6, "lost": 6e5, "overhead": 1e6, "waiting": 0, "goodput": 0.55}
         ),
         "trials": [{"trialId": n, **hours} for n in (1, 2)],
+        "pagination": {"endIndex": 2, "total": 2},
+    },
+    "/api/v1/workspaces": {
+        "workspaces": [{"id": 1, "name": "Uncategorized"}],
+        "pagination": {"endIndex": 1, "total": 1},
+    },
+    "/api/v1/commands": {
+        "commands": [
+            {
+                "id": f"{n}ca7e3b8-a0de-4b62-8b08-d8a3c1f3d1e4",
+                "description": "Command (python3 prepare.py --of everything)",
+                "workspaceId": 1,
+                "username": "ada",
+                "state": "STATE_RUNNING",
+                "startTime": f"2026-11-20T10:0{n}:00Z",
+                "exitStatus": "",
+                "resourcePool": "gpu",
+                "slots": n,
+                "job": f"4{n}",
+            }
+            for n in (1, 2)
+        ],
         "pagination": {"endIndex": 2, "total": 2},
     },
     "/api/v1/resource-pools/goodput": {
@@ -251,6 +274,7 @@ def screen(master: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
         "checkpoint list 1",
         "checkpoint describe 0d714127-3c1f-4b5e-9d2a-000000000001",
         "job list --why",
+        "command list",
         "agent list",
         "slot list",
         "resource-pool list",
@@ -273,6 +297,13 @@ def test_a_screen_is_as_it_was_drawn(screen: Callable[..., str], master: Any, wo
         said = said.replace(master.url, "http://login1:8080")
         parts.append(f"$ det {words}    # {f'{columns} columns' if columns else 'in a pipe'}\n{said}")
     as_drawn(words, parts)
+
+
+def test_a_terminal_counts_deleted_checkpoints_and_a_pipe_lists_them(screen: Callable[..., str], master: Any) -> None:
+    master.checkpoints += [_checkpoint(number, "DELETED") for number in (4, 5)]
+    command, uuid = ("experiment", "list-checkpoints", "1"), master.checkpoints[-1]["uuid"]
+    assert "2 deleted ones are not shown" in (text := screen(100, *command)) and uuid not in text
+    assert uuid in screen(100, *command, "--wide") and uuid in screen(0, *command)
 
 
 FINDINGS = [
@@ -404,14 +435,13 @@ def test_any_table_can_be_had_in_determineds_form(screen: Callable[..., str], mo
 
 def test_a_name_takes_the_place_of_an_id_where_one_experiment_has_it(screen: Callable[..., str], master: Any) -> None:
     name = master.experiment["name"]
-    with pytest.raises(click.UsageError, match=r"2 experiments have the name .* give an id: 1, 2 \(the newest\)"):
+    candidates = rf"2 experiments are called .* give an id: 2 \({name}, \w+ since .*\), 1 \({name}, "
+    with pytest.raises(click.UsageError, match=candidates):
         screen(80, "experiment", "describe", name)
     for near in (name.replace("asha", "assha"), "ASHA-with"):
-        with pytest.raises(
-            click.UsageError, match=rf"no experiment has the name '{near}'. Did you mean '{name}' \(2\)\?"
-        ):
+        with pytest.raises(click.UsageError, match=rf"there is no experiment '{near}', but 2 \({name}, "):
             screen(80, "experiment", "describe", near)
-    with pytest.raises(click.UsageError, match="no experiment has the name 'zebra'. Give a name or ids, such as 3"):
+    with pytest.raises(click.UsageError, match="there is no experiment 'zebra', but .*Give a name or ids, such as 3"):
         screen(80, "experiment", "describe", "zebra")
     answer = master.answer
     master.answer = lambda method, path, query, body: (
@@ -471,7 +501,7 @@ def test_a_list_is_watched_on_a_terminal_and_refused_in_a_pipe(
 
     with monkeypatch.context() as patch:
         patch.setattr(output, "redraw", drawn.append)
-        patch.setattr(watching.time, "sleep", pause)
+        patch.setattr(arguments.time, "sleep", pause)
         patch.setenv("LINES", "24")
         for words, seconds in (("e ls --watch", 2.0), ("t ls 1 --watch 7", 7.0)):
             assert screen(80, *words.split()) == ""

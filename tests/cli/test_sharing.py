@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dethpc.cli import main
+from dethpc.client.address import stored_login
 from dethpc.client.login import login
 from tests.master.conftest import Served, experiment, served, site, trained, trial  # noqa: F401
 
@@ -38,7 +39,7 @@ def rows(result: Result) -> list[dict[str, str]]:
 def test_a_user_from_creation_to_the_end(det: Any, served: Served) -> None:  # noqa: F811
     assert "Created user 'grace' with ID 2" in det("user", "create", "grace", "--password", PASSWORD).output
     assert "cannot log in yet" in det("user", "create", "eve").output
-    assert "there is a user 'eve' already" in det("user", "create", "eve", code=1).output
+    assert "user 'eve' already exists" in det("user", "create", "eve", code=1).output
     assert "a username has letters" in det("user", "create", "a b", code=1).output
     det("user", "edit", "grace", "--display-name", "Grace H.", "--admin", "true")
     assert "Name what to change" in det("user", "edit", "grace", code=2).output
@@ -63,6 +64,46 @@ def test_who_has_logged_in_acts_as_that_user(det: Any, served: Served) -> None: 
     det("-u", "grace", "experiment", "archive", "1")
 
 
+def test_who_is_named_before_the_noun_can_log_in(det: Any) -> None:
+    det("user", "create", "grace", "--password", PASSWORD)
+    assert "as user 'grace'" in det("-u", "grace", "user", "login", text=f"{PASSWORD}\n").output
+    assert "user 'grace'" in det("-u", "grace", "user", "whoami").output
+
+
+def test_the_password_of_the_environment_logs_in_its_user(
+    det: Any,
+    served: Served,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    det("user", "create", "grace", "--password", PASSWORD)
+    monkeypatch.setenv("DET_USER", "grace")
+    monkeypatch.setenv("DET_PASS", PASSWORD)
+    assert "user 'grace'" in det("user", "whoami").output
+    first = stored_login(served.url, "grace")
+    det("user", "whoami")
+    assert stored_login(served.url, "grace") == first  # which goes on being used
+    det("user", "logout", "--all")
+    assert "user 'grace'" in det("user", "whoami").output
+    assert stored_login(served.url, "grace") != first
+    assert "log in first" in det("-u", "eve", "user", "whoami", code=1).output  # it is nobody else's password
+
+
+def test_the_token_of_the_environment_is_that_of_its_user(
+    det: Any,
+    served: Served,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    det("user", "create", "grace", "--password", PASSWORD)
+    token = login(served.url, "grace", PASSWORD)
+    monkeypatch.setenv("DET_USER", "grace")
+    assert "user 'grace'" in det("user", "whoami", token=token).output
+    assert "log in first" in det("-u", "eve", "user", "whoami", code=1, token=token).output  # it is nobody else's
+
+
+def test_who_is_not_logged_in_reads_how(det: Any, served: Served) -> None:  # noqa: F811
+    assert f"det -m {served.url} user login NAME" in det("user", "whoami", code=1, token="wrong").output
+
+
 def test_a_name_that_is_also_the_unix_users_means_that_user_of_the_master(
     det: Any,
     served: Served,  # noqa: F811
@@ -82,7 +123,9 @@ def test_a_name_that_is_also_the_unix_users_means_that_user_of_the_master(
     assert result.exit_code == 1 and "log in first" in result.output
 
 
-def test_groups_and_roles(det: Any, served: Served) -> None:  # noqa: F811
+def test_groups_and_roles(det: Any, served: Served, tmp_path: Path) -> None:  # noqa: F811
+    config = tmp_path / "template.yaml"
+    config.write_text("description: x\n")
     det("user", "create", "grace", "--password", PASSWORD)
     det("user-group", "create", "lab", "--add-user", "grace")
     assert rows(det("user-group", "list", "--csv")) == [{"ID": "1", "Name": "lab", "Members": "1"}]
@@ -90,18 +133,35 @@ def test_groups_and_roles(det: Any, served: Served) -> None:  # noqa: F811
     det("rbac", "assign-role", "editor", "-g", "lab")
     assert [row["Role"] for row in rows(det("rbac", "list-users-roles", "grace", "--csv"))] == ["Editor", "Viewer"]
     assert [row["Role"] for row in rows(det("rbac", "list-groups-roles", "lab", "--csv"))] == ["Editor"]
-    assert rows(det("rbac", "describe-role", "Editor", "--csv")) == [{"Kind": "group", "Name": "lab"}]
-    assert [row["Role"] for row in rows(det("rbac", "list-roles", "--csv"))] == ["Viewer", "Editor", "ClusterAdmin"]
+    assert rows(det("rbac", "describe-role", "Editor", "--csv")) == [
+        {"Kind": "group", "Name": "lab", "Workspaces": "all"}
+    ]
+    assert [row["Role"] for row in rows(det("rbac", "list-roles", "--csv"))] == [
+        *("Viewer", "Editor", "ClusterAdmin", "WorkspaceAdmin")
+    ]
     token = login(served.url, "grace", PASSWORD)
     assert "create experiment" in det("rbac", "my-permissions", token=token).output
-    assert "there is no role 'x', only Viewer" in det("rbac", "assign-role", "x", "-u", "grace", code=1).output
+    assert "there is no role 'x', but 1 (Viewer)" in det("rbac", "assign-role", "x", "-u", "grace", code=1).output
     assert "Name a user" in det("rbac", "assign-role", "Editor", code=2).output
     det("rbac", "unassign-role", "Editor", "-g", "lab")
+    det("workspace", "create", "Vision")
+    det("rbac", "assign-role", "WorkspaceAdmin", "-g", "lab", "-w", "Vision")
+    assert rows(det("rbac", "list-groups-roles", "lab", "--csv"))[0]["Workspaces"] == "Vision"
+    assert rows(det("rbac", "list-users-roles", "grace", "--csv"))[0]["Workspaces"] == "Vision"
+    members = rows(det("workspace", "list-members", "Vision", "--csv"))
+    assert {"Kind": "group", "Name": "lab", "Role": "WorkspaceAdmin", "In": "this workspace"} in members
+    assert {"Kind": "user", "Name": "grace", "Role": "Viewer", "In": "all workspaces"} in members
+    det("rbac", "unassign-role", "WorkspaceAdmin", "-g", "lab", "-w", "Vision")
+    assert det("rbac", "list-groups-roles", "lab", "--csv").output.count("Vision") == 0
     assert "not assigned" in det("rbac", "unassign-role", "Editor", "-g", "lab", code=1).output
     det("user-group", "remove-user", "lab", "grace")
     det("user-group", "add-user", "lab", "grace")
     det("user-group", "change-name", "lab", "team")
-    assert "there is no group 'lab' (there are: team)" in det("user-group", "delete", "lab", code=1).output
+    for name, message in (("", "needs a name"), ("x" * 201, "at most 200 characters"), ("a\nb", "can be seen")):
+        assert message in det("user-group", "change-name", "team", name, code=1).output
+        assert message in det("template", "create", name or " ", str(config), code=1).output
+        assert message in det("model", "create", name, code=1).output
+    assert "there is no group 'lab', but 1 (team)" in det("user-group", "delete", "lab", code=1).output
     assert "Aborted" in det("user-group", "delete", "team", text="n\n", code=1).output
     det("user-group", "delete", "team", "--yes")
     assert json.loads(det("user-group", "list", "--json").stdout) == []

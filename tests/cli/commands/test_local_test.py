@@ -12,7 +12,7 @@ import pytest
 
 from tests.waiting import LONG_ENOUGH
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import json, time
 import determined as det

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from dethpc.cli import curves
-from dethpc.cli.chart import Axis, Line, chart, sparkline
+from dethpc.cli.commands import curves
+from dethpc.cli.commands.chart import Axis, Line, chart, sparkline
 from tests.cli.conftest import trial
 from tests.waiting import LONG_ENOUGH
 

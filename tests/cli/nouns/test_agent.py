@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from dethpc.cli.agent import agent
-from dethpc.client import cluster
+from dethpc.cli.nouns.agent import agent
+from dethpc.client.nouns import cluster
 
 
 @pytest.mark.parametrize(
@@ -25,8 +25,8 @@ def test_all_nodes_are_disabled_on_a_terminal_after_a_question(
     monkeypatch: pytest.MonkeyPatch, terminal: bool, words: list[str], answer: str, asked: bool, done: list[str]
 ) -> None:
     disabled: list[str] = []
-    monkeypatch.setattr("dethpc.cli.agent.connect", lambda: None)
-    monkeypatch.setattr("dethpc.cli.agent.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: terminal)))
+    monkeypatch.setattr("dethpc.cli.nouns.agent.connect", lambda: None)
+    monkeypatch.setattr("dethpc.cli.nouns.agent.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: terminal)))
     monkeypatch.setattr(cluster, "agents", lambda session: [{"id": "n0"}, {"id": "n1"}])
     monkeypatch.setattr(cluster, "disable_agent", lambda session, name, reason, drain: disabled.append(name) or [])
     result = CliRunner().invoke(agent, ["disable", *words], input=answer)

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from dethpc import errors
-from dethpc.cli import output, tables, wait
+from dethpc.cli import output, tables
+from dethpc.cli.commands import wait
 from dethpc.core._tensorboard import folder_of
 from tests.waiting import LONG_ENOUGH
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from dethpc.cli.job import job, short
+from dethpc.cli.nouns.job import job, short
 from tests.cli.conftest import Answers, Det
 
 

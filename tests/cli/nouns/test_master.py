@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import signal
@@ -171,7 +172,11 @@ def test_a_log_that_is_a_directory_is_told_with_a_remedy(det: Any, home: Path) -
     assert det("experiment", "list").returncode == 0
 
 
-@pytest.mark.parametrize("damage", [b"one\ntwo\n", None], ids=["two lines", "a directory"])
+@pytest.mark.parametrize(
+    "damage",
+    [b"one\ntwo\n", pytest.param(None, marks=pytest.mark.everything)],
+    ids=["two lines", "a directory"],
+)
 def test_a_damaged_token_is_told_with_the_way_out(det: Any, home: Path, damage: bytes | None) -> None:
     det("master", "up")
     token = home / "token"
@@ -186,7 +191,15 @@ def test_a_damaged_token_is_told_with_the_way_out(det: Any, home: Path, damage: 
     assert det("experiment", "list").returncode == 0
 
 
-@pytest.mark.parametrize("words", [["experiment", "list"], ["master", "info"], ["user", "whoami"], ["master", "down"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["experiment", "list"],
+        pytest.param(["master", "info"], marks=pytest.mark.everything),
+        pytest.param(["user", "whoami"], marks=pytest.mark.everything),
+        pytest.param(["master", "down"], marks=pytest.mark.everything),
+    ],
+)
 def test_where_warnings_are_errors_nothing_else_is_printed(
     environment: dict[str, str], home: Path, words: list[str]
 ) -> None:
@@ -283,3 +296,16 @@ def test_over_tls_det_needs_no_option_and_other_programs_are_given_a_file(det: A
     (home / "site.yaml").write_text("master: {tls: off}\n")
     refused = det("master", "certificate")
     assert refused.returncode == 1 and "uses plain HTTP: there is no certificate" in refused.stderr
+
+
+def test_at_ones_own_master_too_the_named_user_acts(det: Any, environment: dict[str, str], home: Path) -> None:
+    password = "Correct-horse-1"
+    assert det("user", "create", "grace", "--password", password).returncode == 0
+    assert "log in first" in det("-u", "grace", "user", "whoami").stderr
+    environment.update(DET_USER="grace", DET_PASS=password)
+    assert "user 'grace'" in det("user", "whoami").stdout
+    del environment["DET_USER"], environment["DET_PASS"]
+    assert "user 'grace'" in det("-u", "grace", "user", "whoami").stdout
+    assert f"user '{getpass.getuser()}'" in det("user", "whoami").stdout
+    login = det("user", "login", "grace", input=f"{password}\n")
+    assert "to act as that user: det -u grace" in login.stderr, login

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from dethpc.cli import main, ui
-from dethpc.client import users
+from dethpc.cli import main
+from dethpc.cli.nouns import ui
+from dethpc.client.nouns import users
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dethpc.cli import main
-from dethpc.client import workspaces
+from dethpc.client.nouns import workspaces
 from tests.master.conftest import Served, served  # noqa: F401
 from tests.master.webhooks.conftest import receiver, sending, site  # noqa: F401
 from tests.master.webhooks.receiver import Receiver, created, kill
@@ -57,15 +57,16 @@ def test_a_webhook_is_created_tested_edited_and_deleted(det: Any, receiver: Rece
     rows = list(csv.DictReader(io.StringIO(det("webhook", "list", "--csv").stdout)))
     assert [(row["Name"], row["Type"], row["Reports"]) for row in rows] == [
         ("ends", "default", "CANCELED, ERROR"),
-        ("chat", "slack", "log out of memory, loss < 0.001, f1 >= 0.5, custom"),
+        ("chat", "slack", "log out of memory, loss < 0.001, training/f1 >= 0.5, custom"),
     ]
     assert [row["id"] for row in json.loads(det("webhook", "ls", "--json").stdout)] == [1, 2]
     assert det("webhook", "test", "1").stdout == "200 OK\n"
     receiver.statuses = [404]
     assert "404 Not Found" in det("webhook", "test", "1", code=1).stderr
     assert "Reports: PAUSED" in det("webhook", "edit", "1", "--name", "pauses", "--on", "PAUSED").stdout
+    assert "Delete webhook chat?" in det("webhook", "delete", "chat", code=1).output
     det("webhook", "delete", "2", "--yes")
-    assert "webhook 2 not found" in det("webhook", "deliveries", "2", code=1).stderr
+    assert "there is no webhook 'paus', but 1 (pauses, http" in det("webhook", "deliveries", "paus", code=1).stderr
 
 
 def test_what_was_sent_is_listed(det: Any, receiver: Receiver, sending: Served) -> None:  # noqa: F811
