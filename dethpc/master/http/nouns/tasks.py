@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 from fastapi import Query, Request
@@ -10,25 +11,31 @@ from sqlalchemy import Connection
 
 from dethpc.domain import facts
 from dethpc.domain.ids import AttemptId
-from dethpc.domain.states import AttemptState, RunState, TaskKind
-from dethpc.errors import NotFound
+from dethpc.domain.secrets import masked
+from dethpc.domain.states import AttemptState, RunState, State, TaskKind
+from dethpc.domain.task_settings import TaskSettings
+from dethpc.insight.reasons import of_run
 from dethpc.master.http.access import (
     AnyPrincipal,
     Reading,
     TheInstallation,
+    TheLauncher,
     TheStore,
-    Viewer,
+    ViewerSomewhere,
     attempt_id,
     may_be_run,
     may_see_experiment,
-    visible_trial,
 )
 from dethpc.master.http.auth import Principal
 from dethpc.master.http.models import Wire, time, time_or_none
-from dethpc.master.http.nouns.logs import Filtered, fields, stream
+from dethpc.master.http.nouns.logs import Filtered, TaskLog, fields, stream
 from dethpc.master.http.preemptions import Preemptions
 from dethpc.master.http.router import new_router
+from dethpc.master.installation import Installation
+from dethpc.master.tasks.launching import shown
 from dethpc.state import queries
+from dethpc.state.queries import queue
+from dethpc.state.store import ReadStore
 
 
 def container_id(attempt: AttemptId, node: str) -> str:
@@ -57,12 +64,12 @@ class Allocation(Wire):
     slots: int
     start_time: str
     end_time: str | None
-    is_ready: bool = True
+    is_ready: bool
     exit_reason: str | None
     status_code: int | None
 
     @classmethod
-    def of(cls, attempt: facts.Attempt, run: facts.Run) -> Allocation:
+    def of(cls, attempt: facts.Attempt, run: facts.Run, *, ready: bool) -> Allocation:
         ended = attempt.state is AttemptState.ENDED
         return cls(
             allocation_id=str(AttemptId(attempt.run_id, attempt.number)),
@@ -70,6 +77,7 @@ class Allocation(Wire):
             state="STATE_TERMINATED" if ended else "STATE_RUNNING",
             slots=run.slots,
             start_time=time(attempt.started_at),
+            is_ready=ready,
             end_time=time_or_none(attempt.ended_at),
             exit_reason=(attempt.reason or (attempt.end.value if attempt.end else "")) if ended else None,
             status_code=run.exit_code if ended else None,
@@ -77,11 +85,34 @@ class Allocation(Wire):
 
 
 class Task(Wire):
+    """``task_state``, ``config`` (JSON), ``parent_id``, ``forked_from`` and ``no_pause``: of a generic task alone."""
+
     task_id: str
     task_type: str
     allocations: list[Allocation]
     start_time: str
     end_time: str | None
+    task_state: str | None = None
+    config: str | None = None
+    parent_id: str | None = None
+    forked_from: str | None = None
+    no_pause: bool | None = None
+
+
+def _of_generic(task: facts.Task, *, live: bool) -> dict[str, Any]:
+    """What the answer has of a generic task alone."""
+    if task.kind is not TaskKind.GENERIC:
+        return {}
+    settings = TaskSettings.of(task)
+    paused = task.state is State.PAUSED
+    state = "STOPPING_PAUSED" if paused and live else task.state.value.replace("STOPPING_KILLED", "STOPPING_CANCELED")
+    return {
+        "task_state": f"GENERIC_TASK_STATE_{state}",
+        "config": json.dumps(masked(shown(task))),
+        "parent_id": settings.parent_id or None,
+        "forked_from": settings.forked_from or None,
+        "no_pause": settings.no_pause,
+    }
 
 
 class TaskAnswer(Wire):
@@ -117,7 +148,9 @@ class AllocationSummary(Wire):
     reason: str  # ours: why it is pending
 
     @classmethod
-    def of(cls, run: facts.Run, task: facts.Task, experiment: str, scheduler: str) -> AllocationSummary:
+    def of(
+        cls, run: facts.Run, task: facts.Task, experiment: str, priority: int | None, scheduler: str
+    ) -> AllocationSummary:
         """``scheduler``: slurm or local; what Determined calls its own on nodes of its own is "priority"."""
         attempt = AttemptId(run.id, max(run.attempt, 0))
         nodes = run.nodes if run.state is RunState.RUNNING else []
@@ -139,8 +172,9 @@ class AllocationSummary(Wire):
                 for node in nodes
             ],
             scheduler_type="slurm" if scheduler == "slurm" else "priority",
+            priority=priority,
             job_id=run.scheduler_job_id,
-            reason=run.reason,
+            reason=of_run(run),
         )
 
 
@@ -172,28 +206,32 @@ def _task(connection: Connection, who: Principal, task_id: str) -> facts.Task:
     return task
 
 
-def _trial(connection: Connection, who: Principal, task_id: str) -> facts.Trial:
-    """Raises: NotFound, Forbidden."""
-    trial_id = _task(connection, who, task_id).trial_id
-    if trial_id is None:
-        raise NotFound(f"task {task_id} has no trial")
-    return visible_trial(connection, who, trial_id)
+def _log(installation: Installation, store: ReadStore, task: facts.Task) -> TaskLog:
+    return TaskLog(installation, store, task.id, task.trial_id or 0)
 
 
 @router.get("")
-def tasks(connection: Reading, installation: TheInstallation, who: Viewer) -> Tasks:
+def tasks(connection: Reading, installation: TheInstallation, who: ViewerSomewhere) -> Tasks:
     """Every run that has not ended."""
     live = queries.live_runs(connection)
     names = queries.names_of_experiments(connection, (run.experiment_id for run, _ in live if run.experiment_id))
+    priorities = {job.id: job.priority for job in queue.jobs(connection)}
     scheduler = installation.scheduler
     summaries = [
-        AllocationSummary.of(run, task, names.get(run.experiment_id or 0, ""), scheduler) for run, task in live
+        AllocationSummary.of(
+            run,
+            task,
+            names.get(run.experiment_id or 0, ""),
+            priorities.get(str(run.experiment_id or run.task_id)),
+            scheduler,
+        )
+        for run, task in live
     ]
     return Tasks(allocation_id_to_summary={summary.allocation_id: summary for summary in summaries})
 
 
 @older.get("/tasks")
-def tasks_as_before(connection: Reading, installation: TheInstallation, who: Viewer) -> dict[str, Any]:
+def tasks_as_before(connection: Reading, installation: TheInstallation, who: ViewerSomewhere) -> dict[str, Any]:
     """The same as it was before API v1, which scripts still poll: by allocation, with names in snake_case."""
     by_id = tasks(connection, installation, who).allocation_id_to_summary
     summaries = {id: summary.model_dump() for id, summary in by_id.items()}
@@ -205,12 +243,19 @@ def tasks_as_before(connection: Reading, installation: TheInstallation, who: Vie
 
 
 @router.get("/count")
-def count(who: Viewer) -> TaskCount:
-    return TaskCount()
+def count(connection: Reading, who: ViewerSomewhere) -> TaskCount:
+    """How many tasks of each kind have not ended."""
+    counts = queries.count_live_tasks(connection)
+    return TaskCount(
+        commands=counts.get(TaskKind.COMMAND, 0),
+        notebooks=counts.get(TaskKind.NOTEBOOK, 0),
+        shells=counts.get(TaskKind.SHELL, 0),
+        tensorboards=counts.get(TaskKind.TENSORBOARD, 0),
+    )
 
 
 @router.get("/{task_id}")
-def get_task(task_id: str, connection: Reading, who: AnyPrincipal) -> TaskAnswer:
+def get_task(task_id: str, launcher: TheLauncher, connection: Reading, who: AnyPrincipal) -> TaskAnswer:
     fact = _task(connection, who, task_id)
     runs = {run.id: run for run in queries.runs_of_task(connection, task_id)}
     attempts = queries.attempts_of_task(connection, task_id)
@@ -219,9 +264,12 @@ def get_task(task_id: str, connection: Reading, who: AnyPrincipal) -> TaskAnswer
     task = Task(
         task_id=task_id,
         task_type=type_of(fact),
-        allocations=[Allocation.of(attempt, runs[attempt.run_id]) for attempt in attempts],
+        allocations=[
+            Allocation.of(attempt, runs[attempt.run_id], ready=launcher.is_ready(fact, attempt)) for attempt in attempts
+        ],
         start_time=time(fact.created_at),
         end_time=time_or_none(fact.ended_at),
+        **_of_generic(fact, live=any(run.state is not RunState.ENDED for run in runs.values())),
     )
     return TaskAnswer(task=task)
 
@@ -235,7 +283,7 @@ def task_logs(
     who: AnyPrincipal,
     query: Filtered,
 ) -> StreamingResponse:
-    return stream(installation, store, _trial(connection, who, task_id).id, task_id, query)
+    return stream(_log(installation, store, _task(connection, who, task_id)), query)
 
 
 @router.get("/{task_id}/logs/fields")
@@ -247,7 +295,7 @@ def task_log_fields(
     who: AnyPrincipal,
     follow: bool = False,
 ) -> StreamingResponse:
-    return fields(installation, store, _trial(connection, who, task_id).id, follow=follow)
+    return fields(_log(installation, store, _task(connection, who, task_id)), follow=follow)
 
 
 allocation_routes = new_router(prefix="/api/v1/allocations", tags=["allocations"])
@@ -278,8 +326,12 @@ def acknowledge(allocation_id: str, who: AnyPrincipal) -> dict[str, Any]:
 
 
 @allocation_routes.get("/{allocation_id}")
-def get_allocation(allocation_id: str, connection: Reading, who: AnyPrincipal) -> AllocationAnswer:
-    attempt = attempt_id(allocation_id)
-    may_be_run(who, attempt.run)
-    run = queries.run(connection, attempt.run)
-    return AllocationAnswer(allocation=Allocation.of(queries.attempt(connection, *attempt), run))
+def get_allocation(
+    allocation_id: str, launcher: TheLauncher, connection: Reading, who: AnyPrincipal
+) -> AllocationAnswer:
+    id = attempt_id(allocation_id)
+    may_be_run(who, id.run)
+    run = queries.run(connection, id.run)
+    attempt = queries.attempt(connection, *id)
+    ready = launcher.is_ready(queries.task(connection, run.task_id), attempt)
+    return AllocationAnswer(allocation=Allocation.of(attempt, run, ready=ready))
