@@ -14,11 +14,27 @@ from sqlalchemy import Connection
 
 from dethpc.domain import records as stored
 from dethpc.domain.records import UNCATEGORIZED, User
+from dethpc.domain.roles import Role
 from dethpc.domain.states import CheckpointState
+from dethpc.domain.text import names
 from dethpc.errors import AlreadyExists, NotFound, Refused
-from dethpc.master.durable.records import Records
+from dethpc.master.durable.records import RecordReader, Records
 from dethpc.master.experiments import filing
-from dethpc.master.http.access import Editor, Limit, Offset, OrderBy, Reading, SortBy, TheRecords, Viewer, order
+from dethpc.master.http.access import (
+    Editor,
+    EditorSomewhere,
+    Limit,
+    Offset,
+    OrderBy,
+    Reading,
+    SortBy,
+    TheRecords,
+    TheStore,
+    Viewer,
+    ViewerSomewhere,
+    VisibleRecords,
+    order,
+)
 from dethpc.master.http.models import Given, Pagination, Plain, Shallow, Told, Wire, page, paged, time
 from dethpc.master.http.nouns.checkpoints import Checkpoint, listed
 from dethpc.master.http.nouns.workspaces import Filter, live
@@ -160,7 +176,7 @@ class ModelFilter:
 @router.get("/models")
 def models(
     connection: Reading,
-    who: Viewer,
+    who: ViewerSomewhere,
     query: Annotated[Filter, Depends()],
     chosen: Annotated[ModelFilter, Depends()],
     limit: Limit = 0,
@@ -176,9 +192,12 @@ def models(
 
 
 @router.post("/models")
-def create_model(request: ModelFields, records: TheRecords, who: Editor) -> ModelAnswer:
+def create_model(
+    request: ModelFields, records: TheRecords, visible: VisibleRecords, who: EditorSomewhere
+) -> ModelAnswer:
     with records.exclusive():
-        now = clock.time()
+        now, workspace_id = clock.time(), _workspace(visible, request) or UNCATEGORIZED
+        who.must_be(Role.EDITOR, workspace_id)
         row = records.add(
             stored.Model,
             name=_name(request.name or "", live(records, stored.Model)),
@@ -189,14 +208,14 @@ def create_model(request: ModelFields, records: TheRecords, who: Editor) -> Mode
             labels=request.labels or [],
             metadata=request.metadata or {},
             notes=request.notes or "",
-            workspace_id=_workspace(records, request) or UNCATEGORIZED,
+            workspace_id=workspace_id,
         )
     return _answer(records, row.id)
 
 
 @router.get("/model/labels")
 def model_labels(
-    connection: Reading, who: Viewer, workspace_id: Annotated[int | None, Query(alias="workspaceId")] = None
+    connection: Reading, who: ViewerSomewhere, workspace_id: Annotated[int | None, Query(alias="workspaceId")] = None
 ) -> ModelLabels:
     """Labels of models, the most popular first."""
     counts = Counter(
@@ -215,13 +234,15 @@ def model(model_name: str, records: TheRecords, who: Viewer) -> ModelAnswer:
 
 
 @router.patch("/models/{model_name}")
-def change_model(model_name: str, request: ModelFields, records: TheRecords, who: Editor) -> ModelAnswer:
+def change_model(
+    model_name: str, request: ModelFields, records: TheRecords, visible: VisibleRecords, who: Editor
+) -> ModelAnswer:
     with records.exclusive():
         row = _open(_model(records, model_name))
         fields = request.model_dump(include={"description", "metadata", "labels", "notes"}, exclude_none=True)
-        changed = replace(
-            row, **fields, workspace_id=_workspace(records, request) or row.workspace_id, updated_at=clock.time()
-        )
+        workspace_id = _workspace(visible, request) or row.workspace_id
+        who.must_be(Role.EDITOR, workspace_id)
+        changed = replace(row, **fields, workspace_id=workspace_id, updated_at=clock.time())
         if request.name is not None and request.name != row.name:
             others = [other for other in live(records, stored.Model) if other.id != row.id]
             changed.name = _name(request.name, others)
@@ -257,10 +278,13 @@ def unarchive_model(model_name: str, records: TheRecords, who: Editor) -> dict[s
 
 
 @router.post("/models/{model_name}/move")
-def move_model(model_name: str, request: ModelMove, records: TheRecords, who: Editor) -> dict[str, Any]:
+def move_model(
+    model_name: str, request: ModelMove, records: TheRecords, visible: VisibleRecords, who: Editor
+) -> dict[str, Any]:
     """To another workspace."""
     with records.exclusive():
-        row, space = _model(records, model_name), filing.open_workspace(records, request.destination_workspace_id)
+        row, space = _model(records, model_name), filing.open_workspace(visible, request.destination_workspace_id)
+        who.must_be(Role.EDITOR, space.id)
         records.put(replace(row, workspace_id=space.id, updated_at=clock.time()))
     return {}
 
@@ -295,11 +319,13 @@ def versions(
 
 
 @router.post("/models/{model_name}/versions")
-def register_version(model_name: str, request: NewVersion, records: TheRecords, who: Editor) -> VersionAnswer:
+def register_version(
+    model_name: str, request: NewVersion, records: TheRecords, store: TheStore, who: Editor
+) -> VersionAnswer:
     """A checkpoint that is whole; its files stay for as long as it is registered."""
     with records.exclusive():
         row = _open(_model(records, model_name))
-        with records.reading() as connection:
+        with store.read() as connection:
             checkpoint = queries.checkpoint(connection, request.checkpoint_uuid)
         if checkpoint.decided is not CheckpointState.COMPLETED:
             state = checkpoint.decided.value
@@ -313,18 +339,19 @@ def register_version(model_name: str, request: NewVersion, records: TheRecords, 
 
 
 @router.get("/models/{model_name}/versions/{number}")
-def version(model_name: str, number: int, records: TheRecords, who: Viewer) -> VersionAnswer:
-    return _version_answer(records, _model(records, model_name), number)
+def version(model_name: str, number: int, visible: VisibleRecords, who: Viewer) -> VersionAnswer:
+    return _version_answer(visible, _model(visible, model_name), number)
 
 
 @router.patch("/models/{model_name}/versions/{number}")
 def change_version(
-    model_name: str, number: int, request: VersionFields, records: TheRecords, who: Editor
+    model_name: str, number: int, request: VersionFields, records: TheRecords, visible: VisibleRecords, who: Editor
 ) -> VersionAnswer:
     with records.exclusive():
         row = _model(records, model_name)
+        _version_answer(visible, row, number)
         records.put(replace(_version(records, row, number), **_given(request), updated_at=clock.time()))
-    return _version_answer(records, row, number)
+    return _version_answer(visible, row, number)
 
 
 @router.delete("/models/{model_name}/versions/{number}")
@@ -340,23 +367,23 @@ def delete_version(model_name: str, number: int, records: TheRecords, who: Edito
 # --- parts of them
 
 
-def _model(records: Records, name: str) -> stored.Model:
+def _model(records: RecordReader, name: str) -> stored.Model:
     """By name or id. Raises NotFound."""
-    fields: dict[str, Any] = {"id": int(name)} if re.fullmatch(r"\d{1,18}", name) else {"name": name}
+    fields: dict[str, Any] = {"id": int(name)} if re.fullmatch(r"[0-9]{1,18}", name) else {"name": name}
     for row in records.find(stored.Model, **fields):
         if not row.deleted:
             return row
     raise NotFound(f"model {name} not found{filing.others(name, [row.name for row in live(records, stored.Model)])}")
 
 
-def _version(records: Records, row: stored.Model, number: int) -> stored.ModelVersion:
+def _version(records: RecordReader, row: stored.Model, number: int) -> stored.ModelVersion:
     """Raises NotFound."""
     for version in records.find(stored.ModelVersion, model=row.name, number=number):
         return version
     raise NotFound(f"model {row.name} has no version {number}")
 
 
-def model_and_version(records: Records, name: str, number: int) -> tuple[stored.Model, stored.ModelVersion]:
+def model_and_version(records: RecordReader, name: str, number: int) -> tuple[stored.Model, stored.ModelVersion]:
     """Raises NotFound."""
     row = _model(records, name)
     return row, _version(records, row, number)
@@ -422,8 +449,8 @@ def _answer(records: Records, model_id: int) -> ModelAnswer:
         return ModelAnswer(model=_View(connection).model(stored_queries.get(connection, stored.Model, model_id)))
 
 
-def _version_answer(records: Records, row: stored.Model, number: int) -> VersionAnswer:
-    """Raises NotFound."""
+def _version_answer(records: RecordReader, row: stored.Model, number: int) -> VersionAnswer:
+    """As ``records`` show it. Raises NotFound."""
     row, version = records.get(stored.Model, row.id), _version(records, row, number)
     with records.reading() as connection:
         if not (items := _View(connection).versions(row, [version])):
@@ -440,8 +467,7 @@ def _open(row: stored.Model) -> stored.Model:
 
 def _name(name: str, others: Sequence[stored.Model]) -> str:
     """Raises Refused, AlreadyExists."""
-    if not name.strip():
-        raise Refused("a model needs a name")
+    names.check("model", name)
     if name.isdecimal():
         raise Refused(f"the name of a model cannot be a number, such as {name}: numbers are ids")
     if "/" in name or "\\" in name:
@@ -449,11 +475,11 @@ def _name(name: str, others: Sequence[stored.Model]) -> str:
     if "  " in name:
         raise Refused("the name of a model cannot contain two blanks in a row")
     if any(other.name.lower() == name.lower() for other in others):
-        raise AlreadyExists(f"there is a model called {name!r} already; names differ in more than case")
+        raise AlreadyExists(f"model {name!r} already exists; names differ in more than case")
     return name
 
 
-def _workspace(records: Records, request: ModelFields) -> int | None:
+def _workspace(records: RecordReader, request: ModelFields) -> int | None:
     """The workspace that the request names, None where it names none. Raises NotFound."""
     if request.workspace_name:
         return filing.workspace_by_name(records, request.workspace_name).id

@@ -12,10 +12,12 @@ from typing import Annotated, Any
 from fastapi import Depends
 
 from dethpc.domain import records as stored
+from dethpc.domain.roles import Role
 from dethpc.errors import AlreadyExists, NotFound, Refused
+from dethpc.master.durable.ledger import Plan
 from dethpc.master.durable.records import Records
 from dethpc.master.experiments import filing
-from dethpc.master.http.access import Editor, Limit, Offset, Reading, TheRecords, Viewer
+from dethpc.master.http.access import Editor, Limit, Offset, Reading, TheControl, TheRecords, Viewer, ViewerSomewhere
 from dethpc.master.http.models import Given, Pagination, Wire, paged
 from dethpc.master.http.nouns.workspaces import (
     Deleted,
@@ -68,7 +70,7 @@ router = new_router(prefix="/api/v1", tags=["projects"])
 def projects(
     workspace_id: int,
     connection: Reading,
-    who: Viewer,
+    who: ViewerSomewhere,
     query: Annotated[Filter, Depends()],
     limit: Limit = 0,
     offset: Offset = 0,
@@ -145,15 +147,20 @@ def change_project(project_id: int, request: ProjectFields, records: TheRecords,
 
 
 @router.delete("/projects/{project_id}")
-def delete_project(project_id: int, records: TheRecords, who: Editor) -> Deleted:
-    """One that has no experiments."""
-    with records.exclusive():
+def delete_project(project_id: int, records: TheRecords, control: TheControl, who: Editor) -> Deleted:
+    """One that has no experiments, also none that is created or moved there at the same time."""
+
+    def plan() -> Plan:
         row = mutable(filing.project(records, project_id), "project")
         if number := _project_answer(records, project_id).project.num_experiments:
             count = f"{number} experiment{'s' * (number > 1)}"
             where = "delete them, or move them to another project first"
             raise Refused(f"project {row.name!r} is not empty: it has {count}; {where}")
-        records.put(replace(row, deleted=True))
+        return Plan([], [replace(row, deleted=True)])
+
+    with records.exclusive():
+        control.do_planned(plan)
+        records.copy(stored.Project, [(project_id,)])
     return Deleted()
 
 
@@ -173,6 +180,7 @@ def unarchive_project(project_id: int, records: TheRecords, who: Editor) -> dict
 @router.post("/projects/{project_id}/move")
 def move_project(project_id: int, request: ProjectMove, records: TheRecords, who: Editor) -> dict[str, Any]:
     """To another workspace, with its experiments."""
+    who.must_be(Role.EDITOR, request.destination_workspace_id)
     with records.exclusive():
         row = mutable(filing.project(records, project_id), "project")
         space = filing.open_workspace(records, request.destination_workspace_id)
@@ -194,7 +202,7 @@ def set_notes(project_id: int, request: NewNotes, records: TheRecords, who: Edit
 
 
 @router.get("/user/projects/activity")
-def active_projects(connection: Reading, records: TheRecords, who: Viewer, limit: Limit = 0) -> ActiveProjects:
+def active_projects(connection: Reading, records: TheRecords, who: ViewerSomewhere, limit: Limit = 0) -> ActiveProjects:
     """Those in which an experiment was created last, or which the user has looked at last (``users/activity``), come first."""
     view = View(connection)
     active_at = view.started_at(list(view.projects))
@@ -233,7 +241,7 @@ def _key(key: str | None, name: str, others: Iterable[stored.Project]) -> str:
         if len(key) > MOST_OF_KEY or not set(key) <= set(_KEY):
             raise Refused(f"a project's key has 1 to {MOST_OF_KEY} letters and digits, not {key!r}")
         if key in keys:
-            raise AlreadyExists(f"there is a project with the key {key} already")
+            raise AlreadyExists(f"a project with the key {key} already exists")
         return key
     begin = "".join(letter for letter in name.upper() if letter in _KEY)[:3]
     while True:

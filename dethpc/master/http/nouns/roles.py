@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from dethpc.domain import records as stored
-from dethpc.domain.records import RoleAssignment
-from dethpc.domain.roles import NAMES, Role
-from dethpc.errors import AlreadyExists, NotFound, NotSupportedYet, Refused
+from dethpc.domain.records import RoleAssignment, WorkspaceRole
+from dethpc.domain.roles import ASSIGNABLE, WORKSPACE_ADMIN, Role
+from dethpc.domain.text import names
+from dethpc.errors import AlreadyExists, NotFound, Refused
 from dethpc.master.durable.records import Records
-from dethpc.master.http.access import AnyUser, Owner, TheAuth, TheRecords, Viewer
+from dethpc.master.experiments import filing
+from dethpc.master.http.access import AdminSomewhere, AnyUser, Owner, TheAuth, TheRecords, Viewer, ViewerSomewhere
+from dethpc.master.http.auth import Principal
 from dethpc.master.http.models import Given, Pagination, Told, Wire, paged
 from dethpc.master.http.nouns.users import User
 from dethpc.master.http.router import new_router
@@ -29,6 +32,13 @@ _PERMISSIONS = {
 }
 """What each role adds to those below it, in Determined's words."""
 
+_CLUSTER_ONLY = set(
+    """VIEW_CLUSTER_USAGE VIEW_TOKEN CREATE_TOKEN UPDATE_TOKEN ADMINISTRATE_USER UPDATE_GROUP CREATE_WORKSPACE VIEW_MASTER_LOGS
+    VIEW_MASTER_CONFIG UPDATE_MASTER_CONFIG UPDATE_AGENTS VIEW_SENSITIVE_AGENT_INFO CONTROL_STRICT_JOB_QUEUE ADMINISTRATE_TOKEN
+    CREATE_OTHER_TOKEN VIEW_OTHER_TOKEN""".split()
+)
+"""Permissions that no role in a single workspace gives."""
+
 
 class ScopeTypeMask(Wire):
     cluster: bool = True
@@ -38,7 +48,15 @@ class ScopeTypeMask(Wire):
 class Permission(Wire):
     id: str
     name: str
-    scope_type_mask: ScopeTypeMask = ScopeTypeMask()
+    scope_type_mask: ScopeTypeMask
+
+    @classmethod
+    def of(cls, name: str) -> Permission:
+        return cls(
+            id=f"PERMISSION_TYPE_{name}",
+            name=name.lower().replace("_", " "),
+            scope_type_mask=ScopeTypeMask(workspace=name not in _CLUSTER_ONLY),
+        )
 
 
 class RoleOnWire(Wire):
@@ -48,14 +66,16 @@ class RoleOnWire(Wire):
     scope_type_mask: ScopeTypeMask = ScopeTypeMask()
 
     @classmethod
-    def of(cls, role: Role) -> RoleOnWire:
+    def of(cls, role_id: int) -> RoleOnWire:
+        role = _meaning(role_id)
         names = [name for lower in sorted(_PERMISSIONS) if lower <= role for name in _PERMISSIONS[lower].split()]
+        if role_id == WORKSPACE_ADMIN:  # in one workspace alone
+            names = [name for name in names if name not in _CLUSTER_ONLY]
         return cls(
-            role_id=role,
-            name=NAMES[role],
-            permissions=[
-                Permission(id=f"PERMISSION_TYPE_{name}", name=name.lower().replace("_", " ")) for name in names
-            ],
+            role_id=role_id,
+            name=ASSIGNABLE[role_id],
+            scope_type_mask=ScopeTypeMask(cluster=role_id != WORKSPACE_ADMIN, workspace=role_id != Role.ADMIN),
+            permissions=[Permission.of(name) for name in names],
         )
 
 
@@ -95,11 +115,20 @@ class Summary(Wire):
     assignments: list[AssignmentSummary]
 
     @classmethod
-    def of(cls, roles: Iterable[Role]) -> Summary:
-        order = sorted(set(roles), reverse=True)
+    def of(cls, assigned: Iterable[tuple[Role, int]]) -> Summary:
+        """Of roles, each with the workspace in which it holds; 0: in all."""
+        scopes: dict[int, set[int]] = {}
+        for role, workspace_id in assigned:
+            scopes.setdefault(_number(role, workspace_id), set()).add(workspace_id)
+        order = sorted(scopes, reverse=True)
         return cls(
-            roles=[RoleOnWire.of(role) for role in order],
-            assignments=[AssignmentSummary(role_id=role) for role in order],
+            roles=[RoleOnWire.of(number) for number in order],
+            assignments=[
+                AssignmentSummary(
+                    role_id=number, scope_cluster=0 in scopes[number], scope_workspace_ids=sorted(scopes[number] - {0})
+                )
+                for number in order
+            ],
         )
 
 
@@ -180,116 +209,169 @@ router = new_router(prefix="/api/v1", tags=["roles"])
 @router.get("/permissions/summary")
 def permissions(who: AnyUser) -> Summary:
     """What the user who asks may do."""
-    return Summary.of([who.role] if who.role else [])
+    of_all = [(who.role, 0)] if who.role else []
+    return Summary.of([*of_all, *((role, id) for id, role in who.workspaces.items())])
 
 
 @router.post("/roles/search")
 def list_roles(request: PageRequest, who: AnyUser) -> Roles:
-    shown, pagination = paged([RoleOnWire.of(role) for role in sorted(NAMES)], request.offset or 0, request.limit)
+    shown, pagination = paged(
+        [RoleOnWire.of(number) for number in sorted(ASSIGNABLE)], request.offset or 0, request.limit
+    )
     return Roles(roles=shown, pagination=pagination)
 
 
 @router.post("/roles/search/by-assignability")
 def assignable_roles(request: PageRequest, who: AnyUser) -> Roles:
-    """Those that may be assigned for the whole master, which all may be; none for one workspace alone."""
-    return list_roles(request.model_copy(update={"offset": 0, "limit": -2}) if request.workspace_id else request, who)
+    """Those that may be assigned in the workspace, or (0) for the whole master."""
+    other = Role.ADMIN if request.workspace_id else WORKSPACE_ADMIN
+    rows = [RoleOnWire.of(number) for number in sorted(ASSIGNABLE) if number != other]
+    shown, pagination = paged(rows, request.offset or 0, request.limit)
+    return Roles(roles=shown, pagination=pagination)
 
 
 @router.post("/roles/search/by-ids")
-def roles_by_ids(request: RoleIds, records: TheRecords, who: Viewer) -> RoleList:
+def roles_by_ids(request: RoleIds, records: TheRecords, who: ViewerSomewhere) -> RoleList:
     """With who has them. Raises NotFound for one that there is not."""
-    rows = records.find(RoleAssignment)
-    return RoleList(roles=[_with_assignments(_role(role_id), rows) for role_id in request.role_ids])
+    rows = _assigned(records, who)
+    return RoleList(roles=[_with_assignments(_assignable(number), rows) for number in request.role_ids])
 
 
 @router.get("/roles/search/by-user/{user_id}")
-def roles_of_user(user_id: int, records: TheRecords, auth: TheAuth, who: Viewer) -> RolesOfUser:
+def roles_of_user(user_id: int, records: TheRecords, auth: TheAuth, who: ViewerSomewhere) -> RolesOfUser:
     """Their own and those of their groups. An admin has that role without an assignment."""
     user = records.get(stored.User, user_id)
     groups = {group.id for group in _groups(records) if user_id in group.members}
-    rows = [row for row in records.find(RoleAssignment) if row.user_id == user_id or row.group_id in groups]
+    rows = [row for row in _assigned(records, who) if row.user_id == user_id or row.group_id in groups]
     if user.admin and not any(row.role == Role.ADMIN for row in rows):
         rows.append(RoleAssignment(user_id, 0, Role.ADMIN, user.created_at))
     return RolesOfUser(
-        roles=[_with_assignments(role, rows) for role in sorted({Role(row.role) for row in rows}, reverse=True)]
+        roles=[_with_assignments(number, rows) for number in sorted(set(map(_number_of, rows)), reverse=True)]
     )
 
 
 @router.get("/roles/search/by-group/{group_id}")
-def roles_of_group(group_id: int, records: TheRecords, who: Viewer) -> Summary:
+def roles_of_group(group_id: int, records: TheRecords, who: ViewerSomewhere) -> Summary:
     _group(records, group_id)
-    return Summary.of(Role(row.role) for row in records.find(RoleAssignment) if row.group_id == group_id)
+    rows = [row for row in _assigned(records, who) if row.group_id == group_id]
+    return Summary.of((Role(row.role), _workspace_of(row)) for row in rows)
 
 
 @router.get("/roles/workspace/{workspace_id}")
 def members_of_workspace(workspace_id: int, records: TheRecords, who: Viewer) -> WorkspaceMembers:
-    """Who may see or change this workspace: as long as roles hold for the whole master, all who have any."""
-    rows = records.find(RoleAssignment)
+    """Who may see or change this workspace: all who have a role in it, or for the whole master."""
+    filing.workspace(records, workspace_id)
+    rows = [row for row in _assigned(records, who) if _workspace_of(row) in (0, workspace_id)]
     groups, users = {row.group_id for row in rows}, {row.user_id for row in rows}
     return WorkspaceMembers(
         groups=[_details(records, group) for group in _groups(records) if group.id in groups],
         users_assigned_directly=[User.of(user) for user in records.find(stored.User) if user.id in users],
-        assignments=[_with_assignments(role, rows) for role in sorted(NAMES)],
+        assignments=[_with_assignments(number, rows) for number in sorted(ASSIGNABLE)],
     )
 
 
 @router.post("/roles/add-assignments")
-def assign(request: Assignments, records: TheRecords, who: Owner) -> dict[str, str]:
-    """Raises NotSupportedYet for a role in one workspace alone. Nothing is assigned where one of them is wrong."""
-    rows = _rows(records, request)
-    for row in rows:
-        records.put(row)
+def assign(request: Assignments, records: TheRecords, who: AdminSomewhere) -> dict[str, str]:
+    """For the whole master, or in one workspace, which its admins may. Nothing is assigned where one of them is wrong."""
+    with records.exclusive():  # no workspace is deleted meanwhile
+        for row in _rows(records, request, who):
+            records.put(row)
     return {}
 
 
 @router.post("/roles/remove-assignments")
-def unassign(request: Assignments, records: TheRecords, who: Owner) -> dict[str, str]:
+def unassign(request: Assignments, records: TheRecords, who: AdminSomewhere) -> dict[str, str]:
     """Raises NotFound for one that there is not; then none is removed."""
-    keys = [stored.key(row) for row in _rows(records, request)]
-    rows = {stored.key(row): row for row in records.find(RoleAssignment)}
-    for key in keys:
-        if key not in rows:
-            raise NotFound(f"the role {NAMES[Role(key[2])]} is not assigned there: nothing was removed")
-    for key in keys:
-        records.drop(rows[key])
+    named = {(type(row), stored.key(row)): row for row in _rows(records, request, who)}
+    there = {(type(row), stored.key(row)): row for row in _assigned(records, who)}
+    for key, row in named.items():
+        if key not in there:
+            whom = f"user {row.user_id}" if row.user_id else f"group {row.group_id}"
+            where = f"workspace {_workspace_of(row)}" if _workspace_of(row) else "all workspaces"
+            role = ASSIGNABLE[_number_of(row)]
+            raise NotFound(
+                f"the role {role} is not assigned there: {whom} does not have it in {where}; nothing was removed"
+            )
+    for key in named:
+        records.drop(there[key])
     return {}
 
 
-def _rows(records: Records, request: Assignments) -> list[RoleAssignment]:
-    """Raises NotFound, NotSupportedYet."""
-    now, rows = time.time(), []
+Assigned = RoleAssignment | WorkspaceRole
+
+
+def _assigned(records: Records, who: Principal) -> list[Assigned]:
+    """All assignments that the user may see."""
+    in_workspaces = records.find(WorkspaceRole)
+    seen = [row for row in in_workspaces if who.role_in(row.workspace_id) >= Role.VIEWER]
+    return [*records.find(RoleAssignment), *seen]
+
+
+def _workspace_of(row: Assigned) -> int:
+    """0: it holds in all."""
+    return row.workspace_id if isinstance(row, WorkspaceRole) else 0
+
+
+def _number(role: Role, workspace_id: int) -> int:
+    """As the API knows it."""
+    return WORKSPACE_ADMIN if workspace_id and role is Role.ADMIN else role
+
+
+def _number_of(row: Assigned) -> int:
+    return _number(Role(row.role), _workspace_of(row))
+
+
+def _meaning(number: int) -> Role:
+    return Role.ADMIN if number == WORKSPACE_ADMIN else Role(number)
+
+
+def _rows(records: Records, request: Assignments, who: Principal) -> list[Assigned]:
+    """Raises NotFound, Refused, Forbidden."""
+    now = time.time()
+    rows: list[Assigned] = []
     pairs = [(one.user_id, 0, one.role_assignment) for one in request.user_role_assignments or ()]
     pairs += [(0, one.group_id, one.role_assignment) for one in request.group_role_assignments or ()]
     for user_id, group_id, assignment in pairs:
-        if assignment.scope_workspace_id:
-            raise NotSupportedYet(
-                "a role in one workspace alone is not supported yet: leave the workspace out, and the role holds for all of them"
-            )
+        number, workspace_id = _assignable(assignment.role.role_id), assignment.scope_workspace_id or 0
+        who.must_be(Role.ADMIN, workspace_id)
         if group_id:
             _group(records, group_id)
         else:
             records.get(stored.User, user_id)
-        rows.append(RoleAssignment(user_id, group_id, _role(assignment.role.role_id), now))
+        if (number == WORKSPACE_ADMIN) > bool(workspace_id) or (number == Role.ADMIN and workspace_id):
+            raise Refused(
+                "WorkspaceAdmin is a role in one workspace, and ClusterAdmin in all: name the other, or a workspace"
+            )
+        if workspace_id:
+            space = filing.workspace(records, workspace_id)
+            rows.append(WorkspaceRole(user_id, group_id, space.id, _meaning(number), now))
+        else:
+            rows.append(RoleAssignment(user_id, group_id, _meaning(number), now))
     return rows
 
 
-def _role(role_id: int) -> Role:
+def _assignable(number: int) -> int:
     """Raises NotFound."""
-    if role_id not in set(NAMES):
-        raise NotFound(f"there is no role {role_id}; det rbac list-roles lists them")
-    return Role(role_id)
+    if number not in ASSIGNABLE:
+        raise NotFound(f"there is no role {number}; det rbac list-roles lists them")
+    return number
 
 
-def _with_assignments(role: Role, rows: Sequence[RoleAssignment]) -> RoleWithAssignments:
-    assignment = Assignment(role=RoleOnWire.of(role), scope_cluster=True)
-    rows = [row for row in rows if row.role == role]
+def _with_assignments(number: int, rows: Sequence[Assigned]) -> RoleWithAssignments:
+    role = RoleOnWire.of(number)
+    rows = [row for row in rows if _number_of(row) == number]
+
+    def assignment(row: Assigned) -> Assignment:
+        workspace_id = _workspace_of(row)
+        return Assignment(role=role, scope_cluster=not workspace_id, scope_workspace_id=workspace_id or None)
+
     return RoleWithAssignments(
-        role=assignment.role,
+        role=role,
         user_role_assignments=[
-            UserAssignment(user_id=row.user_id, role_assignment=assignment) for row in rows if row.user_id
+            UserAssignment(user_id=row.user_id, role_assignment=assignment(row)) for row in rows if row.user_id
         ],
         group_role_assignments=[
-            GroupAssignment(group_id=row.group_id, role_assignment=assignment) for row in rows if row.group_id
+            GroupAssignment(group_id=row.group_id, role_assignment=assignment(row)) for row in rows if row.group_id
         ],
     )
 
@@ -298,7 +380,7 @@ def _with_assignments(role: Role, rows: Sequence[RoleAssignment]) -> RoleWithAss
 
 
 @router.post("/groups/search")
-def list_groups(request: GroupSearch, records: TheRecords, who: Viewer) -> Groups:
+def list_groups(request: GroupSearch, records: TheRecords, who: ViewerSomewhere) -> Groups:
     """``name``: the whole name. ``user_id``: those that this user is a member of."""
     matches = [
         GroupResult(group=GroupOnWire(group_id=group.id, name=group.name), num_members=len(group.members))
@@ -312,13 +394,13 @@ def list_groups(request: GroupSearch, records: TheRecords, who: Viewer) -> Group
 @router.post("/groups")
 def create_group(request: GroupFields, records: TheRecords, who: Owner) -> GroupAnswer:
     with records.exclusive():
-        name = _new_name(records, request.name)
+        name = _new_name(records, request.name or "")
         group = records.add(stored.Group, name=name, members=_members(records, (), request))
     return GroupAnswer(group=_details(records, group))
 
 
 @router.get("/groups/{group_id}")
-def get_group(group_id: int, records: TheRecords, who: Viewer) -> GroupAnswer:
+def get_group(group_id: int, records: TheRecords, who: ViewerSomewhere) -> GroupAnswer:
     return GroupAnswer(group=_details(records, _group(records, group_id)))
 
 
@@ -326,7 +408,7 @@ def get_group(group_id: int, records: TheRecords, who: Viewer) -> GroupAnswer:
 def change_group(group_id: int, request: GroupFields, records: TheRecords, who: Owner) -> GroupAnswer:
     with records.exclusive():
         before = _group(records, group_id)
-        name = before.name if request.name in (None, "", before.name) else _new_name(records, request.name)
+        name = before.name if request.name in (None, before.name) else _new_name(records, request.name)
         members = _members(records, before.members, request)
         after = records.change(stored.Group, group_id, to=lambda group: replace(group, name=name, members=members))
     return GroupAnswer(group=_details(records, after))
@@ -337,7 +419,8 @@ def delete_group(group_id: int, records: TheRecords, who: Owner) -> dict[str, st
     """Its members lose the roles that they have by it."""
     with records.exclusive():
         _group(records, group_id)
-        for row in records.find(RoleAssignment):
+        every: list[Assigned] = [*records.find(RoleAssignment), *records.find(WorkspaceRole)]
+        for row in every:
             if row.group_id == group_id:
                 records.drop(row)
         records.change(stored.Group, group_id, to=lambda group: replace(group, deleted=True, members=[]))
@@ -375,19 +458,20 @@ def _group(records: Records, group_id: int) -> stored.Group:
     raise NotFound(f"group {group_id} not found")
 
 
-def _new_name(records: Records, name: str | None) -> str:
+def _new_name(records: Records, name: str) -> str:
     """Raises Refused, AlreadyExists."""
-    if not name or not name.strip():
-        raise Refused("a group needs a name")
+    names.check("group", name)
     if any(group.name == name for group in _groups(records)):
-        raise AlreadyExists(f"there is a group {name!r} already")
+        raise AlreadyExists(f"group {name!r} already exists")
     return name
 
 
 def _members(records: Records, before: Sequence[int], request: GroupFields) -> list[int]:
-    """Raises NotFound for a user whom there is not."""
+    """Raises NotFound for a user whom there is not, or who is to be removed and is no member."""
     for user_id in request.add_users or ():
         records.get(stored.User, user_id)
+    for user_id in {*(request.remove_users or ())} - {*before}:
+        raise NotFound(f"user {records.get(stored.User, user_id).username!r} is not a member of this group")
     return sorted({*before, *(request.add_users or ())} - {*(request.remove_users or ())})
 
 

@@ -7,11 +7,24 @@ from typing import Annotated, Any
 from fastapi import Body, Query
 
 from dethpc.domain import records as stored
+from dethpc.domain.records import UNCATEGORIZED
+from dethpc.domain.roles import Role
 from dethpc.errors import Refused
 from dethpc.master.experiments import templates
-from dethpc.master.http.access import Editor, Limit, Offset, OrderBy, SortBy, TheRecords, Viewer, order
-from dethpc.master.http.models import Given, MaskedConfig, Pagination, Shallow, Told, Wire, paged
+from dethpc.master.http.access import (
+    Editor,
+    EditorSomewhere,
+    Reading,
+    TheOrder,
+    ThePage,
+    TheRecords,
+    Viewer,
+    ViewerSomewhere,
+    VisibleRecords,
+)
+from dethpc.master.http.models import Given, MaskedConfig, Pagination, Shallow, Told, Wire
 from dethpc.master.http.router import new_router
+from dethpc.state.queries import records as queries
 
 
 class Template(Wire):
@@ -50,25 +63,23 @@ router = new_router(prefix="/api/v1", tags=["templates"])
 
 @router.get("/templates")
 def list_templates(
-    records: TheRecords,
-    who: Viewer,
+    connection: Reading,
+    who: ViewerSomewhere,
+    sorting: TheOrder,
+    paging: ThePage,
     name: str = "",
     workspace_ids: Annotated[tuple[int, ...], Query(alias="workspaceIds")] = (),
-    sort_by: SortBy = "",
-    order_by: OrderBy = "",
-    limit: Limit = 0,
-    offset: Offset = 0,
 ) -> Templates:
     """Those whose name contains ``name``, in whatever case, by name."""
-    by = order(sort_by, order_by, unsorted="name")
+    by = sorting.order(unsorted="name")
     if by.key != "name":
         raise Refused(f"cannot sort by {by.key}, only by name")
     rows = [
         row
-        for row in records.find(stored.Template)
+        for row in queries.find(connection, stored.Template)
         if name.lower() in row.name.lower() and (not workspace_ids or row.workspace_id in workspace_ids)
     ]
-    items, pagination = paged(sorted(rows, key=lambda row: row.name, reverse=by.descending), offset, limit)
+    items, pagination = paging.of(sorted(rows, key=lambda row: row.name, reverse=by.descending))
     return Templates(templates=[Template.of(row) for row in items], pagination=pagination)
 
 
@@ -78,16 +89,20 @@ def get_template(name: str, records: TheRecords, who: Viewer) -> TemplateAnswer:
 
 
 @router.post("/templates/{name}")
-def create_template(name: str, request: TemplateFields, records: TheRecords, who: Editor) -> TemplateAnswer:
+def create_template(name: str, request: TemplateFields, records: TheRecords, who: EditorSomewhere) -> TemplateAnswer:
+    who.must_be(Role.EDITOR, request.workspace_id or UNCATEGORIZED)
     row = templates.create(records, name, request.config, request.workspace_id)
     return TemplateAnswer(template=Template.of(row))
 
 
 @router.put("/templates/{name}")
-def set_template(name: str, request: TemplateFields, records: TheRecords, who: Editor) -> TemplateAnswer:
+def set_template(name: str, request: TemplateFields, records: TheRecords, who: EditorSomewhere) -> TemplateAnswer:
     """Create it, or put this in the place of what it was."""
     with records.exclusive():
-        put = templates.change if records.find(stored.Template, name=name) else templates.create
+        before = records.find(stored.Template, name=name)
+        for workspace_id in {request.workspace_id, *(row.workspace_id for row in before)} - {0} or {UNCATEGORIZED}:
+            who.must_be(Role.EDITOR, workspace_id)
+        put = templates.change if before else templates.create
         row = put(records, name, request.config, request.workspace_id)
     return TemplateAnswer(template=Template.of(row))
 
@@ -101,7 +116,10 @@ def change_template(
 
 
 @router.patch("/template/rename")
-def rename_template(request: Renaming, records: TheRecords, who: Editor) -> TemplateAnswer:
+def rename_template(
+    request: Renaming, records: TheRecords, visible: VisibleRecords, who: EditorSomewhere
+) -> TemplateAnswer:
+    who.must_be(Role.EDITOR, templates.get(visible, request.old_name).workspace_id)
     return TemplateAnswer(template=Template.of(templates.rename(records, request.old_name, request.new_name)))
 
 

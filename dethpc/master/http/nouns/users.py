@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import time as clock
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from fastapi import Body, Query, Request
+from fastapi import Body, Depends, Request
 
 from dethpc.config.wording import show
 from dethpc.domain import records
@@ -19,21 +19,38 @@ from dethpc.master.durable.records import Records
 from dethpc.master.experiments import filing
 from dethpc.master.http.access import (
     AnyUser,
-    Limit,
-    Offset,
-    OrderBy,
     Owner,
     Peer,
-    SortBy,
     TheAuth,
+    TheOrder,
+    ThePage,
     TheRecords,
     Viewer,
+    ViewerSomewhere,
     page_grant,
 )
 from dethpc.master.http.auth import Forbidden, Principal
 from dethpc.master.http.codes import digest
-from dethpc.master.http.models import Given, Pagination, Wire, paged, time, time_or_none
+from dethpc.master.http.models import Given, Pagination, Wire, time, time_or_none
 from dethpc.master.http.router import new_router
+
+
+class AgentUserGroup(Wire):
+    """A Unix user and group. Jobs run as the owner of the master all the same."""
+
+    agent_uid: int | None = None
+    agent_user: str | None = None
+    agent_gid: int | None = None
+    agent_group: str | None = None
+
+    @classmethod
+    def of(cls, link: dict[str, Any] | None) -> AgentUserGroup | None:
+        return None if link is None else cls(**link)
+
+    @property
+    def link(self) -> dict[str, Any] | None:
+        """As records have it; None: nothing is linked."""
+        return self.model_dump(exclude_none=True) or None
 
 
 class User(Wire):
@@ -44,6 +61,7 @@ class User(Wire):
     active: bool
     modified_at: str
     remote: bool = False
+    agent_user_group: AgentUserGroup | None = None
 
     @classmethod
     def of(cls, user: records.User) -> User:
@@ -54,6 +72,7 @@ class User(Wire):
             admin=user.admin,
             active=user.active,
             modified_at=time(user.modified_at),
+            agent_user_group=AgentUserGroup.of(user.agent),
         )
 
 
@@ -114,6 +133,8 @@ class UserPatch(Wire):
     admin: bool | None = None
     password: str | None = None
     is_hashed: bool | None = None
+    remote: bool | None = None
+    agent_user_group: AgentUserGroup | None = None
 
 
 class NewUser(Wire):
@@ -122,6 +143,7 @@ class NewUser(Wire):
         display_name: Given | None = None
         admin: bool = False
         active: bool = True
+        agent_user_group: AgentUserGroup | None = None
 
     user: Fields = Fields()
     password: str | None = None
@@ -165,57 +187,6 @@ class OneTimeCode(Wire):
     code: str
     host: str
     site_host: str
-
-
-class TokenInfo(Wire):
-    id: int
-    user_id: int
-    token_type: str
-    created_at: str
-    expiry: str | None
-    description: str
-    revoked: bool
-
-    @classmethod
-    def of(cls, token: records.Token) -> TokenInfo:
-        return cls(
-            id=token.id,
-            user_id=token.user_id,
-            token_type=f"TOKEN_TYPE_{token.kind.value}",
-            created_at=time(token.created_at),
-            expiry=time_or_none(token.expires_at),
-            description=token.description,
-            revoked=token.revoked,
-        )
-
-
-class Tokens(Wire):
-    token_info: list[TokenInfo]
-    pagination: Pagination
-
-
-class TokenAnswer(Wire):
-    token_info: TokenInfo
-
-
-class NewToken(Wire):
-    """``lifespan``: such as "48h"; "-1" for ever, none: 30 days."""
-
-    user_id: int | None = None
-    lifespan: str | None = None
-    description: Given | None = None
-
-
-class MadeToken(Wire):
-    """The only answer that holds the token itself."""
-
-    token: str
-    token_id: int
-
-
-class TokenPatch(Wire):
-    description: Given | None = None
-    set_revoked: bool | None = None
 
 
 router = new_router(prefix="/api/v1", tags=["users"])
@@ -268,7 +239,7 @@ def end_login(session_id: int, records: TheRecords, who: AnyUser) -> dict[str, A
     """End one login of the user; an admin may end anybody's. Access tokens and the token file are none, although they have numbers
     among them."""
     token = records.get(Token, session_id)
-    if token.kind not in _LOGINS or not _is_theirs(who, token.user_id):
+    if token.kind not in _LOGINS or not is_theirs(who, token.user_id):
         raise NotFound(f"login {session_id} not found")
     records.change(Token, session_id, to=lambda token: replace(token, revoked=True))
     return {}
@@ -299,34 +270,36 @@ def me(records: TheRecords, who: AnyUser) -> UserAnswer:
     return UserAnswer(user=User.of(records.get(UserRecord, who.user_id)))
 
 
-def _is_theirs(who: Principal, user_id: int) -> bool:
+def is_theirs(who: Principal, user_id: int) -> bool:
     """Whether what belongs to this user is for them to see and to change."""
     return who.role is Role.ADMIN or who.user_id == user_id
+
+
+@dataclass(frozen=True, slots=True)
+class UserQuery:
+    """``name``: part of the user's name or of the one that is shown, in any case."""
+
+    name: str = ""
+    active: bool | None = None
+    admin: bool | None = None
+
+    def matches(self, user: User) -> bool:
+        is_named = any(self.name.lower() in name.lower() for name in (user.username, user.display_name))
+        return is_named and self.active in (None, user.active) and self.admin in (None, user.admin)
 
 
 @router.get("/users")
 def users(
     records: TheRecords,
-    who: Viewer,
-    name: str = "",
-    active: bool | None = None,
-    admin: bool | None = None,
-    sort_by: SortBy = "",
-    order_by: OrderBy = "",
-    limit: Limit = 0,
-    offset: Offset = 0,
+    who: ViewerSomewhere,
+    sorting: TheOrder,
+    paging: ThePage,
+    query: Annotated[UserQuery, Depends()],
 ) -> Users:
-    """``name``: part of the user's name or of the one that is shown, in any case."""
-    matches = [
-        user
-        for user in (User.of(record) for record in records.find(UserRecord))
-        if (name.lower() in user.username.lower() or name.lower() in user.display_name.lower())
-        and active in (None, user.active)
-        and admin in (None, user.admin)
-    ]
-    key = _SORTED_BY.get(sort_by.removeprefix("SORT_BY_"), "id")
-    matches.sort(key=lambda user: (getattr(user, key), user.id), reverse=order_by == "ORDER_BY_DESC")
-    shown, pagination = paged(matches, offset, limit)
+    matches = [user for record in records.find(UserRecord) if query.matches(user := User.of(record))]
+    key = _SORTED_BY.get(sorting.sort_by.removeprefix("SORT_BY_"), "id")
+    matches.sort(key=lambda user: (getattr(user, key), user.id), reverse=sorting.descending)
+    shown, pagination = paging.of(matches)
     return Users(users=shown, pagination=pagination)
 
 
@@ -345,9 +318,9 @@ _SORTED_BY = {
 def create_user(request: NewUser, records: TheRecords, auth: TheAuth, who: Owner) -> UserAnswer:
     """One who is no admin is a viewer at first. Whatever users may do, jobs run as the owner of the master."""
     username, now = _username(request.user.username), clock.time()
-    _check_display_name(request.user.display_name)
     auth.check_password(request.password or "", hashed=bool(request.is_hashed))
     with records.exclusive():
+        _check_display_name(request.user.display_name, records, username)
         _refuse_name_in_use(records, username)
         user = records.add(
             UserRecord,
@@ -357,6 +330,7 @@ def create_user(request: NewUser, records: TheRecords, auth: TheAuth, who: Owner
             active=request.user.active,
             created_at=now,
             modified_at=now,
+            agent=None if request.user.agent_user_group is None else request.user.agent_user_group.link,
         )
         if not user.admin:
             records.put(RoleAssignment(user.id, 0, Role.VIEWER, now))
@@ -405,12 +379,12 @@ def note_activity(request: Activity, records: TheRecords, who: Viewer) -> dict[s
 
 
 @router.get("/users/{user_id}")
-def get_user(user_id: int, records: TheRecords, who: Viewer) -> UserAnswer:
+def get_user(user_id: int, records: TheRecords, who: ViewerSomewhere) -> UserAnswer:
     return UserAnswer(user=User.of(records.get(UserRecord, user_id)))
 
 
 @router.get("/users/{username}/by-username")
-def get_user_by_name(username: str, records: TheRecords, who: Viewer) -> UserAnswer:
+def get_user_by_name(username: str, records: TheRecords, who: ViewerSomewhere) -> UserAnswer:
     for user in records.find(UserRecord, username=username):
         return UserAnswer(user=User.of(user))
     raise NotFound(f"user {username!r} not found")
@@ -420,23 +394,29 @@ def get_user_by_name(username: str, records: TheRecords, who: Viewer) -> UserAns
 def change_user(user_id: int, request: UserPatch, records: TheRecords, auth: TheAuth, who: AnyUser) -> UserAnswer:
     """Users change their own password and display name, admins everything of anybody. The owner stays the owner: an active admin
     under the name of the Unix user who runs the master."""
-    _may_change(who, user_id)
+    may_change(who, user_id)
     user = records.get(UserRecord, user_id)
     renamed = request.username not in (None, user.username)
     if user.id == auth.user.id and (renamed or request.active is False or request.admin is False):
         raise Refused("the owner of a master is who runs it: only the password and the display name can be changed")
-    if renamed or request.active is not None or request.admin is not None:
+    if renamed or request.model_fields_set & {"active", "admin", "agent_user_group"}:
         who.must_be(Role.ADMIN)
+    if request.remote:
+        raise Refused("there is no identity provider: users have passwords and access tokens, and none is remote")
     if request.password is not None:
         auth.check_password(request.password, hashed=bool(request.is_hashed))
-    _check_display_name(request.display_name)
     fields = request.model_dump(include={"display_name", "active", "admin"}, exclude_none=True)
+    if (agent := request.agent_user_group) is not None:
+        fields["agent"] = agent.link
     with records.exclusive():
+        _check_display_name(request.display_name, records, fields.get("username", user.username))
         if renamed:
             fields["username"] = _username(request.username)
             _refuse_name_in_use(records, fields["username"], user_id)
         if fields:
             records.change(UserRecord, user_id, to=lambda user: replace(user, **fields, modified_at=clock.time()))
+        if user.admin and request.admin is False and not records.find(RoleAssignment, user_id=user_id):
+            records.put(RoleAssignment(user_id, 0, Role.VIEWER, clock.time()))
     if request.password is not None:
         auth.set_password(request.password, hashed=bool(request.is_hashed), user_id=user_id)
     if request.active is False:
@@ -462,15 +442,15 @@ def change_users(request: UsersPatch, records: TheRecords, auth: TheAuth, who: O
 def set_password(
     user_id: int, password: Annotated[str, Body()], records: TheRecords, auth: TheAuth, who: AnyUser
 ) -> UserAnswer:
-    _may_change(who, user_id)
+    may_change(who, user_id)
     user = records.get(UserRecord, user_id)
     auth.set_password(password, hashed=False, user_id=user.id)
     return UserAnswer(user=User.of(user))
 
 
-def _may_change(who: Principal, user_id: int) -> None:
+def may_change(who: Principal, user_id: int) -> None:
     """Raises Forbidden."""
-    if not _is_theirs(who, user_id):
+    if not is_theirs(who, user_id):
         raise Forbidden("only an admin of this master can change other users")
 
 
@@ -478,11 +458,14 @@ def _refuse_name_in_use(records: Records, username: str, user_id: int = 0) -> No
     """Raises AlreadyExists where another user has the name, in any case."""
     for user in records.find(UserRecord):
         if user.username.lower() == username.lower() and user.id != user_id:
-            raise AlreadyExists(f"there is a user {user.username!r} already")
+            raise AlreadyExists(f"user {user.username!r} already exists")
 
 
-def _check_display_name(name: str | None) -> None:
-    """Raises Refused."""
+def _check_display_name(name: str | None, records: Records, username: str) -> None:
+    """Raises Refused; so for the name of another user, for whom this one would be taken."""
+    others = {ADMIN, *(user.username.lower() for user in records.find(UserRecord))} - {username.lower()}
+    if name and name.strip().lower() in others:
+        raise Refused(f"{name!r} is the name of another user, so it cannot be shown as that of {username!r}")
     if name and (len(name) > LONGEST_NAME or not name.isprintable()):
         raise Refused(
             f"a display name has at most {LONGEST_NAME} characters, all of which can be seen, not {show(name)[:80]}"
@@ -492,102 +475,12 @@ def _check_display_name(name: str | None) -> None:
 LONGEST_NAME = 100
 """Characters of a display name."""
 
+ADMIN = "admin"
+"""Whose name nobody else is shown by, whether there is a user of that name or not."""
+
 
 def _username(name: str | None) -> str:
     """Raises Refused for what is no name of a user."""
     if not name or not re.fullmatch(r"[\w.@+-]{1,100}", name):
         raise Refused(f"a username has letters, digits and . _ - @ +, at most 100 of them, not {show(name or '')}")
     return name
-
-
-token_routes = new_router(prefix="/api/v1/tokens", tags=["tokens"])
-
-LIFESPAN = 30 * 24 * 3600.0
-"""Seconds for which a token is good when nobody says otherwise."""
-
-LONGEST_LIFESPAN = 100 * 365 * 24 * 3600.0
-
-_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
-
-
-@token_routes.get("")
-def tokens(
-    records: TheRecords,
-    who: AnyUser,
-    token_ids: Annotated[list[int] | None, Query(alias="tokenIds")] = None,
-    username: str | None = None,
-    show_inactive: Annotated[bool, Query(alias="showInactive")] = False,
-    sort_by: SortBy = "",
-    order_by: OrderBy = "",
-    limit: Limit = 0,
-    offset: Offset = 0,
-) -> Tokens:
-    """The user's access tokens that are good, an admin's list has everybody's; with ``showInactive``, or by id, those that are
-    revoked or have expired, too."""
-    now = clock.time()
-    owners = None if not username else {user.id for user in records.find(UserRecord, username=username)}
-    matches = [
-        token
-        for token in records.find(Token, kind=TokenKind.ACCESS)
-        if (token.id in token_ids if token_ids else show_inactive or token.good(now))
-        and (owners is None or token.user_id in owners)
-        and _is_theirs(who, token.user_id)
-    ]
-    key = _TOKENS_SORTED_BY.get(sort_by.removeprefix("SORT_BY_").lower(), "id")
-    matches.sort(key=lambda token: (getattr(token, key) is None, getattr(token, key), token.id))
-    if order_by == "ORDER_BY_DESC":
-        matches.reverse()
-    page, pagination = paged([TokenInfo.of(token) for token in matches], offset, limit)
-    return Tokens(token_info=page, pagination=pagination)
-
-
-_TOKENS_SORTED_BY = {
-    "user_id": "user_id",
-    "expiry": "expires_at",
-    "created_at": "created_at",
-    "token_type": "kind",
-    "revoked": "revoked",
-    "description": "description",
-}
-
-
-@token_routes.post("")
-def create(request: NewToken, records: TheRecords, auth: TheAuth, who: AnyUser) -> MadeToken:
-    """For oneself; an admin can make one for another user. Nobody can see the token again: only its digest is kept."""
-    user = records.get(UserRecord, request.user_id or who.user_id)
-    _may_change(who, user.id)
-    token, record = auth.make_token(TokenKind.ACCESS, _lifespan(request.lifespan), request.description or "", user.id)
-    return MadeToken(token=token, token_id=record.id)
-
-
-@token_routes.patch("/{token_id}")
-def change(token_id: int, request: TokenPatch, records: TheRecords, who: AnyUser) -> TokenAnswer:
-    """A token that was revoked stays so. Logins and the token file are none of these, although they have numbers among them."""
-    row = records.get(Token, token_id)
-    if row.kind is not TokenKind.ACCESS or not _is_theirs(who, row.user_id):
-        raise NotFound(f"access token {token_id} not found")
-
-    def changed(token: Token) -> Token:
-        description = token.description if request.description is None else request.description
-        return replace(token, description=description, revoked=token.revoked or bool(request.set_revoked))
-
-    return TokenAnswer(token_info=TokenInfo.of(records.change(Token, token_id, to=changed)))
-
-
-def _lifespan(text: str | None) -> float | None:
-    """Seconds; None: for ever. Raises: Refused."""
-    if not text:
-        return LIFESPAN
-    if text == "-1":
-        return None
-    parts = re.findall(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)([hms])", text)
-    if not parts or "".join(number + unit for number, unit in parts) != text or not any(float(n) for n, _ in parts):
-        raise Refused(
-            f'the lifespan {text!r} is invalid: give hours, such as "48h", or "-1" for a token that never expires'
-        )
-    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
-    if seconds > LONGEST_LIFESPAN:
-        raise Refused(
-            f'a token is good for {LONGEST_LIFESPAN / 3600:.0f}h at most, or for ever ("-1"), not {text[:40]}'
-        )
-    return seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time as clock
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import Annotated, Any, TypeVar
@@ -13,10 +13,14 @@ from sqlalchemy import Connection
 
 from dethpc.domain import records as stored
 from dethpc.domain.records import TriggerType, WebhookDelivery, WebhookMode, WebhookType
+from dethpc.domain.roles import Role
+from dethpc.domain.secrets import MASK
+from dethpc.domain.text import names
 from dethpc.errors import AlreadyExists, NotFound, Refused
 from dethpc.master.durable.records import Records
 from dethpc.master.experiments import filing
 from dethpc.master.http.access import (
+    AdminSomewhere,
     AnyPrincipal,
     Limit,
     Offset,
@@ -24,6 +28,7 @@ from dethpc.master.http.access import (
     Reading,
     TheRecords,
     TheWebhooks,
+    ViewerSomewhere,
     may_see_experiment,
 )
 from dethpc.master.http.auth import Principal
@@ -59,7 +64,7 @@ class Webhook(Wire):
     workspace_id: int
 
     @classmethod
-    def of(cls, row: stored.Webhook) -> Webhook:
+    def of(cls, row: stored.Webhook, *, shows_url: bool = True) -> Webhook:
         triggers = [
             Trigger(
                 id=row.id * MOST_TRIGGERS + index,
@@ -72,7 +77,7 @@ class Webhook(Wire):
         return cls(
             id=row.id,
             name=row.name,
-            url=row.url,
+            url=row.url if shows_url else MASK,
             webhook_type=f"WEBHOOK_TYPE_{row.type.value}",
             mode=f"WEBHOOK_MODE_{row.mode.value}",
             triggers=triggers,
@@ -162,24 +167,35 @@ _log = logging.getLogger(__name__)
 
 
 @router.get("/webhooks")
-def list_webhooks(records: TheRecords, who: Owner) -> Webhooks:
-    return Webhooks(webhooks=[Webhook.of(row) for row in live(records, stored.Webhook)])
+def list_webhooks(records: TheRecords, who: ViewerSomewhere) -> Webhooks:
+    """Those of all workspaces, and of each that the user sees. A URL may be a secret, so that only admins see it."""
+    return Webhooks(
+        webhooks=[
+            Webhook.of(row, shows_url=who.role_in(row.workspace_id or 0) is Role.ADMIN)
+            for row in live(records, stored.Webhook)
+            if row.workspace_id is None or who.role_in(row.workspace_id) >= Role.VIEWER
+        ]
+    )
 
 
 @router.post("/webhooks")
-def create_webhook(request: NewWebhook, records: TheRecords, webhooks: TheWebhooks, who: Owner) -> WebhookAnswer:
+def create_webhook(
+    request: NewWebhook, records: TheRecords, webhooks: TheWebhooks, who: AdminSomewhere
+) -> WebhookAnswer:
     if not request.triggers:
         raise Refused("a webhook needs at least one trigger")
     webhooks.check_url(request.url or "")
     with records.exclusive():
         workspace_id = filing.open_workspace(records, request.workspace_id).id if request.workspace_id else None
+        who.must_be(Role.ADMIN, workspace_id or 0)
+        mode = _member(WebhookMode, request.mode, "WEBHOOK_MODE_", WebhookMode.WORKSPACE)
         row = records.add(
             stored.Webhook,
             name=_name(request.name or "", workspace_id, live(records, stored.Webhook)),
             url=request.url or "",
             type=_member(WebhookType, request.webhook_type, "WEBHOOK_TYPE_", WebhookType.DEFAULT),
-            mode=_member(WebhookMode, request.mode, "WEBHOOK_MODE_", WebhookMode.WORKSPACE),
-            triggers=_triggers(request.triggers),
+            mode=mode,
+            triggers=_triggers(request.triggers, mode),
             user_id=who.user_id,
             created_at=clock.time(),
             workspace_id=workspace_id,
@@ -212,10 +228,12 @@ def change_webhook(
             row = replace(row, url=request.url)
         if request.name is not None:
             row = replace(row, name=_name(request.name, row.workspace_id, others))
-        if request.triggers is not None:
-            row = replace(row, triggers=_triggers(request.triggers))
         row.type = _member(WebhookType, request.webhook_type, "WEBHOOK_TYPE_", row.type)
         row.mode = _member(WebhookMode, request.mode, "WEBHOOK_MODE_", row.mode)
+        if request.triggers is not None:
+            row = replace(row, triggers=_triggers(request.triggers, row.mode))
+        elif request.mode:
+            _check_mode(row.triggers, row.mode)
         records.put(row)
     webhooks.changed(row.id)
     return WebhookAnswer(webhook=Webhook.of(row))
@@ -258,15 +276,16 @@ def _webhook(records: Records, webhook_id: int) -> stored.Webhook:
 
 
 def _name(name: str, workspace_id: int | None, others: Sequence[stored.Webhook]) -> str:
-    """Raises Refused, AlreadyExists."""
-    if not name.strip():
-        raise Refused("a webhook needs a name: configurations name it")
+    """One may have no name: then configurations name it by its id. Raises Refused, AlreadyExists."""
+    if not name:
+        return ""
+    names.check("webhook", name)
     if any(other.name == name and other.workspace_id == workspace_id for other in others):
-        raise AlreadyExists(f"there is a webhook called {name!r} already")
+        raise AlreadyExists(f"webhook {name!r} already exists")
     return name
 
 
-def _triggers(triggers: Iterable[TriggerFields]) -> list[dict[str, Any]]:
+def _triggers(triggers: Iterable[TriggerFields], mode: WebhookMode) -> list[dict[str, Any]]:
     """Raises Refused."""
     checked_triggers = []
     for trigger in triggers:
@@ -276,7 +295,17 @@ def _triggers(triggers: Iterable[TriggerFields]) -> list[dict[str, Any]]:
             checked_triggers.append(checked_trigger)
     if not 0 < len(checked_triggers) <= MOST_TRIGGERS:
         raise Refused(f"a webhook has 1 to {MOST_TRIGGERS} triggers, not {len(checked_triggers)}")
+    _check_mode(checked_triggers, mode)
     return checked_triggers
+
+
+def _check_mode(triggers: Iterable[Mapping[str, Any]], mode: WebhookMode) -> None:
+    """Raises Refused."""
+    if mode is not WebhookMode.SPECIFIC and any(trigger["type"] == TriggerType.CUSTOM.value for trigger in triggers):
+        raise Refused(
+            "a CUSTOM trigger needs a webhook of mode SPECIFIC: it reports the experiments whose configuration names it; "
+            "det webhook create --specific creates one"
+        )
 
 
 def _member(kind: type[_MEMBER], name: str | None, prefix: str, default: _MEMBER | None) -> _MEMBER:

@@ -13,35 +13,28 @@ from sqlalchemy import Connection
 from dethpc.config.loading import load_storage
 from dethpc.config.source import dump
 from dethpc.domain import records as stored
-from dethpc.domain.records import UNCATEGORIZED, User, WorkspacePin
+from dethpc.domain.records import UNCATEGORIZED, ConfigPolicy, User, WorkspacePin, WorkspaceRole
+from dethpc.domain.text import names
 from dethpc.errors import AlreadyExists, NotFound, Refused
-from dethpc.master.durable.records import Records
+from dethpc.master.durable.records import RecordReader, Records
 from dethpc.master.experiments import filing
 from dethpc.master.http.access import (
     Limit,
     Offset,
-    OrderBy,
     Owner,
     Reading,
-    SortBy,
     TheCluster,
+    TheLauncher,
+    TheOrder,
     TheRecords,
     Viewer,
-    order,
+    ViewerSomewhere,
 )
 from dethpc.master.http.models import Given, MaskedConfig, Pagination, Told, Wire, paged, time, time_or_none
+from dethpc.master.http.nouns.users import AgentUserGroup
 from dethpc.master.http.router import new_router
 from dethpc.state.queries import records as queries
 from dethpc.state.queries.projects import ProjectFigures, project_figures
-
-
-class AgentUserGroup(Wire):
-    """A Unix user and group. Jobs run as the owner of the master all the same."""
-
-    agent_uid: int | None = None
-    agent_user: str | None = None
-    agent_gid: int | None = None
-    agent_group: str | None = None
 
 
 class Workspace(Wire):
@@ -157,7 +150,7 @@ class View:
                 pinned_at=time_or_none(pins.get(row.id)),
                 num_projects=len(within[row.id]),
                 num_experiments=sum(figures[id].experiments for id in within[row.id]),
-                agent_user_group=None if row.agent is None else AgentUserGroup(**row.agent),
+                agent_user_group=AgentUserGroup.of(row.agent),
                 checkpoint_storage_config=row.checkpoint_storage,
                 default_compute_pool=row.pool,
                 default_aux_pool=row.aux_pool,
@@ -210,17 +203,16 @@ class Filter:
 
     def __init__(
         self,
+        sorting: TheOrder,
         name: str = "",
         exact_name: Annotated[str, Query(alias="nameCaseSensitive")] = "",
         archived: bool | None = None,
         users: Annotated[tuple[str, ...], Query()] = (),
         user_ids: Annotated[tuple[int, ...], Query(alias="userIds")] = (),
-        sort_by: SortBy = "",
-        order_by: OrderBy = "",
     ) -> None:
         self._name, self._exact_name, self._archived = name.lower(), exact_name, archived
         self._users, self._user_ids = users, user_ids
-        self.order = order(sort_by, order_by)
+        self.order = sorting.order()
 
     def matches(self, row: Any, username: str) -> bool:
         return (
@@ -244,7 +236,7 @@ class Filter:
 @router.get("/workspaces")
 def workspaces(
     connection: Reading,
-    who: Viewer,
+    who: ViewerSomewhere,
     query: Annotated[Filter, Depends()],
     pinned: bool | None = None,
     limit: Limit = 0,
@@ -301,8 +293,8 @@ def change_workspace(
 
 
 @router.delete("/workspaces/{workspace_id}")
-def delete_workspace(workspace_id: int, records: TheRecords, who: Owner) -> Deleted:
-    """One that holds nothing."""
+def delete_workspace(workspace_id: int, records: TheRecords, launcher: TheLauncher, who: Owner) -> Deleted:
+    """One that holds nothing but tasks, which are killed."""
     with records.exclusive():
         row = mutable(filing.workspace(records, workspace_id), "workspace")
         kinds = {
@@ -312,14 +304,20 @@ def delete_workspace(workspace_id: int, records: TheRecords, who: Owner) -> Dele
             "webhooks": live(records, stored.Webhook),
         }
         for kind, rows in kinds.items():
-            if names := sorted(one.name for one in rows if one.workspace_id == row.id):
+            if names := sorted(str(one.name or one.id) for one in rows if one.workspace_id == row.id):
                 shown = ", ".join(names[:5])
                 what = f"it has {kind} ({shown}); delete or move them first"
                 raise Refused(f"workspace {row.name!r} is not empty: {what}")
-        records.put(replace(row, deleted=True))
-        for pin in records.find(WorkspacePin, workspace_id=row.id):
-            records.drop(pin)
+        launcher.delete_workspace(row)
+        records.copy(stored.Workspace, [(row.id,)])
+        for kind_of_record in OF_ONE:
+            for record in records.find(kind_of_record, workspace_id=row.id):
+                records.drop(record)
     return Deleted()
+
+
+OF_ONE: tuple[type[Any], ...] = (WorkspacePin, WorkspaceRole, ConfigPolicy)
+"""Records that go with their workspace."""
 
 
 @router.post("/workspaces/{workspace_id}/archive")
@@ -338,9 +336,10 @@ def unarchive_workspace(workspace_id: int, records: TheRecords, who: Owner) -> d
 @router.post("/workspaces/{workspace_id}/pin")
 def pin_workspace(workspace_id: int, records: TheRecords, who: Viewer) -> dict[str, Any]:
     """Put it at the head of one's own list."""
-    row, me = filing.workspace(records, workspace_id), who.user_id
-    if not records.find(WorkspacePin, user_id=me, workspace_id=row.id):
-        records.put(WorkspacePin(me, row.id, clock.time()))
+    with records.exclusive():
+        row, me = filing.workspace(records, workspace_id), who.user_id
+        if not records.find(WorkspacePin, user_id=me, workspace_id=row.id):
+            records.put(WorkspacePin(me, row.id, clock.time()))
     return {}
 
 
@@ -369,7 +368,7 @@ class WorkspacesOfPool(Wire):
 
 @router.get("/resource-pools/{name}/workspace-bindings")
 def workspaces_of_pool(
-    name: str, records: TheRecords, cluster: TheCluster, who: Viewer, limit: Limit = 0, offset: Offset = 0
+    name: str, records: TheRecords, cluster: TheCluster, who: ViewerSomewhere, limit: Limit = 0, offset: Offset = 0
 ) -> WorkspacesOfPool:
     """None: pools are bound to no workspace, so that each may use every pool."""
     if name not in _pools(cluster):
@@ -380,7 +379,7 @@ def workspaces_of_pool(
 # --- parts of them
 
 
-def live(records: Records, kind: type[Any]) -> list[Any]:
+def live(records: RecordReader, kind: type[Any]) -> list[Any]:
     return [row for row in records.find(kind) if not row.deleted]
 
 
@@ -404,12 +403,9 @@ def mutable(row: Any, what: str) -> Any:
 
 def name_of(what: str, name: str, others: Iterable[Any]) -> str:
     """The name, which none of ``others`` has in whatever case. Raises Refused, AlreadyExists."""
-    if not name.strip():
-        raise Refused(f"a {what} needs a name")
-    if len(name) > MOST_CHARACTERS:
-        raise Refused(f"the name of a {what} has at most {MOST_CHARACTERS} characters, not {len(name)}")
+    names.check(what, name, MOST_CHARACTERS)
     if any(other.name.lower() == name.lower() for other in others):
-        raise AlreadyExists(f"there is a {what} called {name!r} already; names differ in more than case")
+        raise AlreadyExists(f"{what} {name!r} already exists; names differ in more than case")
     return name
 
 
@@ -432,7 +428,7 @@ def _changes(request: WorkspaceFields, pools: set[str]) -> dict[str, Any]:
             load_storage(dump({"checkpoint_storage": storage}), file="checkpointStorageConfig")
         changes["checkpoint_storage"] = storage or None
     if (agent := request.agent_user_group) is not None:
-        changes["agent"] = agent.model_dump(exclude_none=True) or None
+        changes["agent"] = agent.link
     return changes
 
 
