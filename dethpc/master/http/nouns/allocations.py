@@ -12,9 +12,10 @@ from typing import Annotated, Any
 from fastapi import Query, Response
 from sqlalchemy import Connection
 
+from dethpc.domain.text.times import seconds
 from dethpc.errors import Refused
-from dethpc.master.http.access import Reading, TheStore, Viewer
-from dethpc.master.http.models import Told, Wire, encodable, seconds, time, time_or_none
+from dethpc.master.http.access import Reading, TheStore, ViewerSomewhere
+from dethpc.master.http.models import Told, Wire, encodable, time, time_or_none
 from dethpc.master.http.router import new_router
 from dethpc.state.queries import allocations as stored
 from dethpc.state.queries.allocations import Allocation
@@ -28,7 +29,7 @@ class RawEntry(Wire):
     end_time: str | None
     experiment_id: int | None
     username: Told
-    user_id: int = 1
+    user_id: int
     labels: list[Told]
     seconds: float
     slots: int
@@ -50,7 +51,7 @@ class AggregatedEntry(Wire):
 
     def add(self, allocation: Allocation, slot_seconds: float) -> None:
         self.seconds += slot_seconds
-        _add(self.by_username, [allocation.owner], slot_seconds)
+        _add(self.by_username, [allocation.username], slot_seconds)
         _add(self.by_resource_pool, [allocation.pool], slot_seconds)
         _add(self.by_experiment_label, allocation.labels or (), slot_seconds)
 
@@ -77,18 +78,20 @@ End = Annotated[str, Query(alias="endDate", description="The last day, or month.
 
 
 @router.get("/api/v1/resources/allocation/raw")
-def raw(connection: Reading, who: Viewer, after: After, before: Before) -> RawEntries:
+def raw(connection: Reading, who: ViewerSomewhere, after: After, before: Before) -> RawEntries:
     return RawEntries(resource_entries=list(_raw(connection, *_times(after, before))))
 
 
 @router.get("/api/v1/resources/allocation/aggregated")
-def aggregated(connection: Reading, who: Viewer, start: Start, end: End, period: str = _DAILY) -> AggregatedEntries:
+def aggregated(
+    connection: Reading, who: ViewerSomewhere, start: Start, end: End, period: str = _DAILY
+) -> AggregatedEntries:
     """Days or months in which slots were held, in UTC."""
     return AggregatedEntries(resource_entries=_aggregated(connection, start, end, period))
 
 
 @router.get("/resources/allocation/raw", name="raw_csv")
-def raw_csv(store: TheStore, who: Viewer, after: After, before: Before) -> Response:
+def raw_csv(store: TheStore, who: ViewerSomewhere, after: After, before: Before) -> Response:
     with store.read() as connection:
         entries = list(_raw(connection, *_times(after, before)))
     header = ("experiment_id", "kind", "username", "labels", "slots", "start_time", "end_time", "seconds")
@@ -111,7 +114,7 @@ def raw_csv(store: TheStore, who: Viewer, after: After, before: Before) -> Respo
 
 
 @router.get("/resources/allocation/allocations-csv")
-def allocations_csv(store: TheStore, who: Viewer, after: After, before: Before) -> Response:
+def allocations_csv(store: TheStore, who: ViewerSomewhere, after: After, before: Before) -> Response:
     first, last = _times(after, before)
     header = "allocation_id,task_type,username,workspace_name,experiment_id,slots,start_time,end_time,imagepulling_time,slot_hours,"
     with store.read() as connection:
@@ -119,7 +122,7 @@ def allocations_csv(store: TheStore, who: Viewer, after: After, before: Before) 
             (
                 f"{one.run_id}.{one.number}",
                 one.kind.value,
-                one.owner,
+                one.username,
                 one.workspace or "",
                 one.experiment_id or "",
                 one.slots,
@@ -135,7 +138,7 @@ def allocations_csv(store: TheStore, who: Viewer, after: After, before: Before) 
 
 
 @router.get("/resources/allocation/aggregated", name="aggregated_csv")
-def aggregated_csv(store: TheStore, who: Viewer, start: Start, end: End, period: str = _DAILY) -> Response:
+def aggregated_csv(store: TheStore, who: ViewerSomewhere, start: Start, end: End, period: str = _DAILY) -> Response:
     with store.read() as connection:
         entries = _aggregated(connection, start, end, period)
     return _csv(("aggregation_type", "aggregation_key", "date", "seconds"), _sums(entries))
@@ -171,7 +174,8 @@ def _raw(connection: Connection, after: float, before: float) -> Iterator[RawEnt
             start_time=time(one.started_at),
             end_time=time_or_none(one.ended_at),
             experiment_id=one.experiment_id,
-            username=one.owner,
+            username=one.username,
+            user_id=one.user_id,
             labels=one.labels or [],
             seconds=_overlap(one, after, before),
             slots=one.slots,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import Depends, Header, Query
@@ -16,13 +17,13 @@ from dethpc.domain import facts
 from dethpc.domain.facts import Experiment
 from dethpc.domain.ids import AttemptId, task_id
 from dethpc.domain.reports import ReportKind
-from dethpc.domain.trial_config import TrialConfig
 from dethpc.errors import ConfigError, NotFound, NotSupportedYet, Refused
-from dethpc.master.experiments import checkpoint_archives
+from dethpc.master.experiments.archives import checkpoint_archives
 from dethpc.master.experiments.claims import Claims
 from dethpc.master.http.access import (
     AnyPrincipal,
     Editor,
+    EditorSomewhere,
     Limit,
     Offset,
     OrderBy,
@@ -31,7 +32,7 @@ from dethpc.master.http.access import (
     TheInstallation,
     TheStore,
     TheUnmanaged,
-    Viewer,
+    ViewerSomewhere,
     may_see_experiment,
     order,
     whole,
@@ -120,7 +121,7 @@ class Place(NamedTuple):
     @classmethod
     def of(cls, storage: dict[str, Any], config: dict[str, Any]) -> Place:
         """Of those that training code put into ``storage`` ({}: into the experiment's own), by the experiment's configuration."""
-        configured = TrialConfig.from_json(config).checkpoint_storage
+        configured = config.get("checkpoint_storage") or {}
         shown_config = (
             {**config, "checkpoint_storage": _without_read_from(storage or configured)}
             if storage or configured
@@ -221,10 +222,13 @@ class _CheckpointQuery:
         self._metric = sort_by_metric or None
         self._states = frozenset(names_of_states(states, CHECKPOINT_STATES))
 
-    def of(self, connection: Connection, experiment: Experiment | None, **owner: int) -> Checkpoints:
-        """``owner``: ``experiment_id`` or ``trial_id``. ``experiment`` is the one that they belong to; None: those of all, which
-        have no metric in common."""
-        criteria = CheckpointFilter(**owner, states=self._states, metric=self._metric if experiment else None)
+    def of(
+        self, connection: Connection, experiment: Experiment | None, beginning: str = "", **owner: int
+    ) -> Checkpoints:
+        """``owner``: ``experiment_id`` or ``trial_id``. ``beginning``: of their uuids. ``experiment`` is the one they belong to;
+        None: those of all, which have no metric in common."""
+        metric = self._metric if experiment else None
+        criteria = CheckpointFilter(**owner, states=self._states, metric=metric, beginning=beginning)
         if self._by_searcher and experiment is not None:
             criteria.metric = experiment.metric
             if self._unordered:
@@ -243,9 +247,14 @@ archives = new_router(prefix="/checkpoints", tags=["checkpoints"])
 
 
 @router.get("")
-def list_checkpoints(query: CheckpointList, connection: Reading, who: Viewer) -> Checkpoints:
+def list_checkpoints(
+    query: CheckpointList,
+    connection: Reading,
+    who: ViewerSomewhere,
+    uuid: Annotated[str, Query(description="Only those whose uuid begins so.")] = "",
+) -> Checkpoints:
     """Ours: those of every experiment."""
-    return query.of(connection, None)
+    return query.of(connection, None, uuid)
 
 
 @router.get("/{uuid}")
@@ -256,17 +265,29 @@ def get_checkpoint(uuid: str, connection: Reading, who: AnyPrincipal) -> Checkpo
     return CheckpointAnswer(checkpoint=Checkpoint.of(fact, origin))
 
 
+@dataclass(frozen=True, slots=True)
+class FileQuery:
+    """The files of a checkpoint that are requested."""
+
+    path: Annotated[
+        tuple[str, ...], Query(description="Globs: only files that match, and all below folders that do.")
+    ] = ()
+    after: Annotated[str, Query(description="Only what comes after this path: to go on where an answer broke off.")] = (
+        ""
+    )
+
+    def includes(self, name: str) -> bool:
+        return name > self.after and (not self.path or globs.within(name, self.path))
+
+
 @archives.get("/{uuid}")
 def archive(
     uuid: str,
     store: TheStore,
     installation: TheInstallation,
     who: AnyPrincipal,
+    query: Annotated[FileQuery, Depends()],
     accept: Annotated[str, Header()] = "",
-    path: Annotated[list[str], Query(description="Globs: only files that match, and all below folders that do.")] = [],  # noqa: B006
-    after: Annotated[
-        str, Query(description="Only what comes after this path: to go on where an answer broke off.")
-    ] = "",
 ) -> StreamingResponse:
     """The files in one archive: tar, or what ``Accept`` asks for."""
     with store.read() as connection:
@@ -277,24 +298,21 @@ def archive(
     claims = Claims(installation.home, installation.cluster_id)
     claim = None if experiment is None else claims.of(experiment, fact)
     kind = checkpoint_archives.kind_of(accept)
-
-    def wanted(name: str) -> bool:
-        return name > after and (not path or globs.within(name, path))
-
-    pieces = checkpoint_archives.archive(fact, config, installation.home, kind, wanted, claim)
+    pieces = checkpoint_archives.archive(fact, config, installation.home, kind, query.includes, claim)
     name = f'attachment; filename="{uuid}.{checkpoint_archives.KINDS[kind]}"'
     return StreamingResponse(pieces, media_type=kind, headers={"Content-Disposition": name})
 
 
 @router.post("")
 def report_checkpoint(
-    request: ReportedCheckpoint, connection: Reading, unmanaged: TheUnmanaged, who: Editor
+    request: ReportedCheckpoint, connection: Reading, unmanaged: TheUnmanaged, who: EditorSomewhere
 ) -> dict[str, Any]:
     """A script outside the cluster stored a checkpoint."""
     _, _, trial = request.task_id.rpartition(".")
     steps = (request.metadata or {}).get("steps_completed")
     if not trial.isdecimal() or not isinstance(steps, (int, float)):
         raise Refused("a checkpoint needs the task that stored it, and steps_completed in its metadata")
+    queries.trial(connection, int(trial))
     _is_nobody_elses(connection, request.uuid, int(trial))
     data = {
         "uuid": request.uuid,
@@ -317,30 +335,45 @@ def _is_nobody_elses(connection: Connection, uuid: str, trial_id: int) -> None:
 
 
 @router.patch("")
-def patch_checkpoints(request: PatchRequest, checkpoints: TheCheckpoints, who: Editor) -> dict[str, Any]:
+def patch_checkpoints(
+    request: PatchRequest, checkpoints: TheCheckpoints, connection: Reading, who: EditorSomewhere
+) -> dict[str, Any]:
     """Take in which files are left of checkpoints."""
     resources = {
         one.uuid: {path: whole(size, "a file's size") for path, size in (one.resources.resources or {}).items()}
         for one in request.checkpoints
         if one.resources is not None
     }
+    _check_visible(connection, resources)
     if resources:
         checkpoints.set_resources(resources)
     return {}
 
 
 @router.delete("")
-def delete_checkpoints(request: DeleteRequest, checkpoints: TheCheckpoints, who: Editor) -> dict[str, Any]:
+def delete_checkpoints(
+    request: DeleteRequest, checkpoints: TheCheckpoints, connection: Reading, who: EditorSomewhere
+) -> dict[str, Any]:
     """Delete checkpoints with their files, unless a trial that has not ended would start from one of them."""
+    _check_visible(connection, request.checkpoint_uuids)
     checkpoints.delete(request.checkpoint_uuids)
     return {}
 
 
 @router.post("/rm")
-def remove_files(request: RemoveRequest, checkpoints: TheCheckpoints, who: Editor) -> dict[str, Any]:
+def remove_files(
+    request: RemoveRequest, checkpoints: TheCheckpoints, connection: Reading, who: EditorSomewhere
+) -> dict[str, Any]:
     """Delete files of checkpoints; without globs only look which there are."""
+    _check_visible(connection, request.checkpoint_uuids)
     checkpoints.remove(request.checkpoint_uuids, request.checkpoint_globs)
     return {}
+
+
+def _check_visible(connection: Connection, uuids: Iterable[str]) -> None:
+    """Raises NotFound for a checkpoint of another workspace."""
+    for uuid in uuids:
+        queries.checkpoint(connection, uuid)
 
 
 @router.post("/{uuid}/metadata")

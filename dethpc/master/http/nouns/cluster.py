@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import Query
+from fastapi import Depends, Query
 from sqlalchemy import Connection
 
 from dethpc.domain.facts import NodeHealth
@@ -17,27 +18,26 @@ from dethpc.domain.states import RunState
 from dethpc.engine import events
 from dethpc.errors import NotFound, Refused
 from dethpc.master.http.access import (
-    Limit,
-    Offset,
     OrderBy,
     Owner,
     Reading,
     SortBy,
     TheCluster,
-    TheControl,
     TheInstallation,
-    TheStore,
+    ThePage,
+    TheServices,
     Viewer,
+    ViewerSomewhere,
 )
-from dethpc.master.http.models import Pagination, Wire, paged, time_or_none
+from dethpc.master.http.models import Pagination, Wire, time_or_none
 from dethpc.master.http.nouns.jobs import QueueStats, kind, pool_stats
 from dethpc.master.http.nouns.masters import API_VERSION
 from dethpc.master.http.nouns.tasks import container_id, name_of
 from dethpc.master.http.router import new_router
+from dethpc.master.http.service import Services
 from dethpc.master.installation import Installation
 from dethpc.master.watching.cluster_view import ClusterView
 from dethpc.state import queries
-from dethpc.state.store import SqlStore
 
 
 def device_type(slot_type: str) -> str:
@@ -270,10 +270,9 @@ def resource_pools(
     installation: TheInstallation,
     cluster: TheCluster,
     connection: Reading,
-    who: Viewer,
+    who: ViewerSomewhere,
+    paging: ThePage,
     unbound: bool = False,
-    limit: Limit = 0,
-    offset: Offset = 0,
 ) -> ResourcePools:
     """None is bound to a workspace: with ``unbound``, too, these are all."""
     stats = pool_stats(connection)
@@ -287,7 +286,7 @@ def resource_pools(
         )
         for info in cluster.pools()
     ]
-    pools, pagination = paged(pools, offset, limit)
+    pools, pagination = paging.of(pools)
     return ResourcePools(resource_pools=pools, pagination=pagination)
 
 
@@ -322,28 +321,34 @@ def _agents(installation: Installation, cluster: ClusterView, connection: Connec
     return nodes
 
 
+@dataclass(frozen=True, slots=True)
+class AgentQuery:
+    """The order of the nodes, and what is left out of each."""
+
+    sort_by: SortBy = ""
+    order_by: OrderBy = ""
+    without_slots: Annotated[bool, Query(alias="excludeSlots")] = False
+    without_containers: Annotated[bool, Query(alias="excludeContainers")] = False
+
+
 @router.get("/agents")
 def agents(
     installation: TheInstallation,
     cluster: TheCluster,
     connection: Reading,
     who: Viewer,
-    sort_by: SortBy = "",
-    order_by: OrderBy = "",
-    without_slots: Annotated[bool, Query(alias="excludeSlots")] = False,
-    without_containers: Annotated[bool, Query(alias="excludeContainers")] = False,
-    limit: Limit = 0,
-    offset: Offset = 0,
+    query: Annotated[AgentQuery, Depends()],
+    paging: ThePage,
 ) -> Agents:
     """By name: when each was registered, Slurm does not say."""
     every = _agents(installation, cluster, connection)
-    if order_by == "ORDER_BY_DESC":
+    if query.order_by == "ORDER_BY_DESC":
         every.reverse()
-    nodes, pagination = paged(every, offset, limit)
+    nodes, pagination = paging.of(every)
     for one in nodes:
-        if without_slots:
+        if query.without_slots:
             one.slots = {}
-        if without_containers:
+        if query.without_containers:
             one.containers = {}
     return Agents(agents=nodes, pagination=pagination)
 
@@ -364,17 +369,10 @@ def agent(
 
 @router.post("/agents/{name}/disable")
 def disable(
-    name: str,
-    installation: TheInstallation,
-    store: TheStore,
-    control: TheControl,
-    cluster: TheCluster,
-    connection: Reading,
-    who: Owner,
-    request: AgentDisable | None = None,
+    name: str, services: TheServices, connection: Reading, who: Owner, request: AgentDisable | None = None
 ) -> AgentAnswer:
     """Send no trial there any more, as long as another node is left; those that run there go on elsewhere, with ``drain`` there."""
-    agents = _agents(installation, cluster, connection)
+    agents = _agents(services.installation, services.cluster, connection)
     node = next((agent for agent in agents if agent.id == name), None)
     if node is None:
         raise NotFound(f"node {name} not found")
@@ -382,8 +380,8 @@ def disable(
     pools = set(node.resource_pools)
     alone = not any(agent.enabled and agent.id != name and pools & set(agent.resource_pools) for agent in agents)
     reason = request.reason or f"disabled by {who.owner}"
-    control.do(events.DisableNode(name, reason, clock.time(), drain=request.drain or alone))
-    answer = _now(installation, store, cluster, name)
+    services.control.do(events.DisableNode(name, reason, clock.time(), drain=request.drain or alone))
+    answer = _now(services, name)
     if alone:
         where = ", ".join(sorted(pools)) or "its pool"
         answer.notes.append(
@@ -394,24 +392,16 @@ def disable(
 
 
 @router.post("/agents/{name}/enable")
-def enable(
-    name: str,
-    installation: TheInstallation,
-    store: TheStore,
-    control: TheControl,
-    cluster: TheCluster,
-    connection: Reading,
-    who: Owner,
-) -> AgentAnswer:
+def enable(name: str, services: TheServices, connection: Reading, who: Owner) -> AgentAnswer:
     """Trials may go there again; what was held against the node is forgotten."""
-    _agent(installation, cluster, connection, name)
-    control.do(events.EnableNode(name, clock.time()))
-    return _now(installation, store, cluster, name)
+    _agent(services.installation, services.cluster, connection, name)
+    services.control.do(events.EnableNode(name, clock.time()))
+    return _now(services, name)
 
 
-def _now(installation: Installation, store: SqlStore, cluster: ClusterView, name: str) -> AgentAnswer:
-    with store.read() as connection:
-        return AgentAnswer(agent=_agent(installation, cluster, connection, name))
+def _now(services: Services, name: str) -> AgentAnswer:
+    with services.store.read() as connection:
+        return AgentAnswer(agent=_agent(services.installation, services.cluster, connection, name))
 
 
 @router.post("/agents/{name}/slots/{slot}/enable", name="enable_slot")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time as clock
 from typing import Any
 
 from dethpc.domain import records as stored
-from dethpc.errors import Refused
-from dethpc.master.durable.records import Records
-from dethpc.master.http.access import Owner, TheRecords, Viewer
-from dethpc.master.http.models import Given, Told, Wire, seconds, time, time_or_none
+from dethpc.domain.text.times import seconds
+from dethpc.errors import Refused, StoreError
+from dethpc.master.durable.records import RecordReader, Records
+from dethpc.master.http.access import Owner, TheRecords, ViewerSomewhere
+from dethpc.master.http.models import Given, Told, Wire, time, time_or_none
 from dethpc.master.http.router import new_router
 
 
@@ -52,12 +54,25 @@ _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(w|d|h|ms|m|s|us|µs|ns)", re.ASCII)
 
 
 @router.get("")
-def get(records: TheRecords, who: Viewer) -> MessageAnswer:
+def get(records: TheRecords, who: ViewerSomewhere) -> MessageAnswer:
     """The one that counts now or will; none where its time is over."""
-    for record in records.find(stored.ClusterMessage, id=_ONLY):
-        if record.ends_at is None or record.ends_at > clock.time():
-            return MessageAnswer(cluster_message=ClusterMessage.of(record))
-    return MessageAnswer()
+    record = not_over(records)
+    return MessageAnswer(cluster_message=ClusterMessage.of(record) if record is not None else None)
+
+
+def current(records: RecordReader) -> stored.ClusterMessage | None:
+    """The message that counts now. None also where the database is away, which other parts of an answer tell."""
+    with contextlib.suppress(StoreError):
+        record = not_over(records)
+        return record if record is not None and record.starts_at <= clock.time() else None
+    return None
+
+
+def not_over(records: RecordReader) -> stored.ClusterMessage | None:
+    """The message, unless its time is over."""
+    record = next(iter(records.find(stored.ClusterMessage, id=_ONLY)), None)
+    over = record is not None and record.ends_at is not None and record.ends_at <= clock.time()
+    return None if over else record
 
 
 @router.put("")
@@ -65,6 +80,8 @@ def set(request: NewMessage, records: TheRecords, who: Owner) -> dict[str, Any]:
     """In the place of the one that there was."""
     if not request.message.strip() or len(request.message) > LONGEST:
         raise Refused(f"a message has 1 to {LONGEST} characters, not {len(request.message)}")
+    if not request.message.isprintable():
+        raise Refused(f"a message has only characters that can be seen, not {ascii(request.message)[:80]}")
     if request.end_time is not None and request.duration is not None:
         raise Refused("either endTime or duration: each says when the message ends")
     begin, end, now = _moment("startTime", request.start_time), None, clock.time()

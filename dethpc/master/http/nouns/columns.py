@@ -13,7 +13,7 @@ from dethpc.domain.filters import STATISTICS
 from dethpc.domain.nested import leaves
 from dethpc.errors import Refused
 from dethpc.master.experiments import filing
-from dethpc.master.http.access import Reading, TheRecords, Viewer
+from dethpc.master.http.access import Reading, TheRecords, ViewerSomewhere
 from dethpc.master.http.models import Float, Told, Wire
 from dethpc.master.http.router import new_router
 from dethpc.state.queries import listings
@@ -114,7 +114,7 @@ def columns(
     project_id: int,
     connection: Reading,
     records: TheRecords,
-    who: Viewer,
+    who: ViewerSomewhere,
     table_type: Annotated[str, Query(alias="tableType")] = "",
 ) -> ProjectColumns:
     """Of the table of experiments, or with TABLE_TYPE_RUN of that of runs."""
@@ -193,7 +193,7 @@ def _value(one: Any) -> Any:
 
 
 @router.get("/{project_id}/experiments/metric-ranges")
-def metric_ranges(project_id: int, connection: Reading, records: TheRecords, who: Viewer) -> MetricRanges:
+def metric_ranges(project_id: int, connection: Reading, records: TheRecords, who: ViewerSomewhere) -> MetricRanges:
     """Of the best trials of its experiments."""
     filing.project(records, project_id)
     ranges = stored.metric_ranges(connection, project_id)
@@ -201,7 +201,9 @@ def metric_ranges(project_id: int, connection: Reading, records: TheRecords, who
 
 
 @router.get("/{project_id}/metadata/{key:path}")
-def metadata_values(project_id: int, key: str, connection: Reading, records: TheRecords, who: Viewer) -> MetadataValues:
+def metadata_values(
+    project_id: int, key: str, connection: Reading, records: TheRecords, who: ViewerSomewhere
+) -> MetadataValues:
     """The texts that runs of the project have at this key, such as ``data.set``."""
     filing.project(records, project_id)
     values: set[str] = set()

@@ -6,6 +6,8 @@ import base64
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
+from sqlalchemy import Connection
+
 from dethpc.domain.roles import Role
 from dethpc.master.durable import contexts
 from dethpc.master.experiments.code_changes import changes
@@ -15,6 +17,7 @@ from dethpc.master.http.auth import Principal
 from dethpc.master.http.models import Wire, time
 from dethpc.master.http.router import new_router
 from dethpc.state import queries
+from dethpc.state.queries import placement
 
 
 class File(Wire):
@@ -80,11 +83,13 @@ class CodeChanges(Wire):
 router = new_router(prefix="/api/v1", tags=["experiments"])
 
 
-def _context(creator: Creator, experiment_id: int, who: Principal) -> bytes:
+def _context(creator: Creator, connection: Connection, experiment_id: int, who: Principal) -> bytes:
     """The files, as tar.gz. Those who may not run code are shown no secrets of configurations among them. Raises NotFound,
     ContextError."""
+    queries.experiment(connection, experiment_id)
     targz = creator.context(experiment_id)
-    return targz if who.role >= Role.EDITOR else contexts.without_secrets(targz)
+    role = who.role_in_all(placement.workspaces_of(connection, "experiment", experiment_id))
+    return targz if role >= Role.EDITOR else contexts.without_secrets(targz)
 
 
 @router.get("/contexts/{digest}")
@@ -96,8 +101,7 @@ def known_context(digest: str, installation: TheInstallation, who: Owner) -> dic
 
 @router.get("/experiments/{experiment_id}/model_def")
 def model_definition(experiment_id: int, creator: TheCreator, connection: Reading, who: Viewer) -> ModelDefinition:
-    queries.experiment(connection, experiment_id)
-    return ModelDefinition(b64_tgz=base64.b64encode(_context(creator, experiment_id, who)).decode())
+    return ModelDefinition(b64_tgz=base64.b64encode(_context(creator, connection, experiment_id, who)).decode())
 
 
 @router.get("/experiments/{experiment_id}/file_tree")
@@ -122,9 +126,8 @@ def file_tree(experiment_id: int, creator: TheCreator, connection: Reading, who:
 
 @router.post("/experiments/{experiment_id}/file")
 def file(experiment_id: int, request: FileRequest, creator: TheCreator, connection: Reading, who: Viewer) -> FileAnswer:
-    queries.experiment(connection, experiment_id)
     most = -1 if request.length is None else max(request.length, 0)
-    content = contexts.content(_context(creator, experiment_id, who), request.path, most)
+    content = contexts.content(_context(creator, connection, experiment_id, who), request.path, most)
     return FileAnswer(file=base64.b64encode(content).decode())
 
 
@@ -133,8 +136,7 @@ def code_changes(
     experiment_id: int, against: int, creator: TheCreator, connection: Reading, who: Viewer
 ) -> CodeChanges:
     """Ours: what is different in the files of this experiment from those of the experiment ``against``."""
-    for id in (experiment_id, against):
-        queries.experiment(connection, id)
-    files, more = changes(_context(creator, against, who), _context(creator, experiment_id, who))
+    before, after = (_context(creator, connection, id, who) for id in (against, experiment_id))
+    files, more = changes(before, after)
     models = [CodeChange(path=change.path, kind=change.kind, diff=change.diff, why=change.why) for change in files]
     return CodeChanges(against=against, changes=models, more=more)

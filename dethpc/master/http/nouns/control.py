@@ -13,17 +13,30 @@ from pydantic.alias_generators import to_camel
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.records import ConfigPolicy, Project
+from dethpc.domain.roles import Role
 from dethpc.engine import events
 from dethpc.engine.changes import ExperimentChanges
 from dethpc.errors import DethpcError, LeaseHeld, MasterError, StoreError
 from dethpc.master.experiments import config_policies, filing
 from dethpc.master.experiments.control import Control
-from dethpc.master.http.access import Editor, TheCluster, TheControl, TheCreator, TheRecords, TheStore
+from dethpc.master.http.access import (
+    Editor,
+    EditorSomewhere,
+    TheCheckpoints,
+    TheCluster,
+    TheControl,
+    TheCreator,
+    TheRecords,
+    TheServices,
+    TheStore,
+    VisibleRecords,
+)
 from dethpc.master.http.models import Wire, names_of_states
 from dethpc.master.http.nouns.experiments import Experiment, launch_warnings, one
 from dethpc.master.http.router import new_router
-from dethpc.state import SqlStore, queries
+from dethpc.state import queries
 from dethpc.state.queries import ExperimentFilter, Order, Page
+from dethpc.state.store import ReadStore
 
 
 class ContinueRequest(Wire):
@@ -78,15 +91,19 @@ class ChosenExperiments:
     whatever ids it gives. Project -1 or 0: of all projects. Raises NotFound for a project that is not there."""
 
     def __init__(
-        self, project_id: int, request: ManyRequest, store: TheStore, records: TheRecords, who: Editor
+        self, project_id: int, request: ManyRequest, store: TheStore, records: TheRecords, who: EditorSomewhere
     ) -> None:
         if project_id > 0:
             filing.project(records, project_id)
         self.destination_project_id = request.destination_project_id or 0
         self.num_days = request.num_days
         filters = request.filters
+        self.may_file_into = partial(who.must_be, Role.EDITOR)
+        self.missing: set[int] = set()
         if filters is None:
             self.ids = list(dict.fromkeys(request.experiment_ids))
+            with store.read() as connection:
+                self.missing = {*self.ids} - {fact.id for fact in queries.experiments_by_id(connection, self.ids)}
             return
         criteria = ExperimentFilter(
             archived=filters.archived,
@@ -94,7 +111,7 @@ class ChosenExperiments:
             labels=filters.labels or (),
             name=filters.name,
             description=filters.description,
-            owners=[who.owner] * (1 in filters.user_ids) if filters.user_ids else None,
+            user_ids=filters.user_ids or None,
             not_ids=filters.excluded_experiment_ids or (),
             project_id=max(0, filters.project_id or project_id) or None,
         )
@@ -115,7 +132,7 @@ def continue_experiment(
     records: TheRecords,
     creator: TheCreator,
     cluster: TheCluster,
-    who: Editor,
+    who: EditorSomewhere,
 ) -> Continued:
     """Go on with one that has ended, in the same trials from their latest checkpoints."""
     with store.read() as connection:
@@ -170,17 +187,30 @@ def unarchive(experiment_id: int, control: TheControl, who: Editor) -> dict[str,
 
 @router.post("/experiments/{experiment_id}/move")
 def move(
-    experiment_id: int, request: ExperimentMove, control: TheControl, records: TheRecords, store: TheStore, who: Editor
+    experiment_id: int,
+    request: ExperimentMove,
+    services: TheServices,
+    visible: VisibleRecords,
+    store: TheStore,
+    who: Editor,
 ) -> dict[str, Any]:
     """To another project. Raises Refused where the workspace's policies do not allow its configuration."""
-    project = filing.open_project(records, request.destination_project_id)
-    move_experiment(control, experiment_id, project, store, config_policies.policies_of(records, project.workspace_id))
+    project = filing.open_project(visible, request.destination_project_id)
+    who.must_be(Role.EDITOR, project.workspace_id)
+    policies = config_policies.policies_of(services.records, project.workspace_id)
+    move_experiment(services.control, experiment_id, project, store, policies)
     return {}
 
 
 @router.delete("/experiments/{experiment_id}")
 def delete(experiment_id: int, control: TheControl, who: Editor) -> dict[str, Any]:
     control.delete(experiment_id)
+    return {}
+
+
+@router.delete("/experiments/{experiment_id}/tensorboard-files")
+def delete_tensorboard_files(experiment_id: int, checkpoints: TheCheckpoints, who: Editor) -> dict[str, Any]:
+    checkpoints.remove_tensorboard(experiment_id)
     return {}
 
 
@@ -223,15 +253,22 @@ def delete_all(chosen: Chosen, control: TheControl) -> Results:
 
 
 @router.post("/projects/{project_id}/experiments/move")
-def move_all(chosen: Chosen, control: TheControl, records: TheRecords, store: TheStore) -> Results:
-    project = filing.open_project(records, chosen.destination_project_id)
+def move_all(
+    chosen: Chosen, control: TheControl, records: TheRecords, visible: VisibleRecords, store: TheStore
+) -> Results:
+    project = filing.open_project(visible, chosen.destination_project_id)
+    chosen.may_file_into(project.workspace_id)
     policies = config_policies.policies_of(records, project.workspace_id)
     return _each(partial(move_experiment, project=project, store=store, policies=policies), control, chosen)
 
 
 def _each(act: Callable[[Control, int], Any], control: Control, chosen: ChosenExperiments) -> Results:
     """``act`` on each that is meant, one after the other."""
-    return Results(results=[Result(id=id, error=error_of(act, control, id)) for id in chosen.ids])
+
+    def error(id: int) -> str:
+        return f"experiment {id} not found" if id in chosen.missing else error_of(act, control, id)
+
+    return Results(results=[Result(id=id, error=error(id)) for id in chosen.ids])
 
 
 def error_of(act: Callable[..., Any], *subject: Any) -> str:
@@ -273,10 +310,10 @@ def _unarchive(control: Control, experiment_id: int) -> None:
 
 
 def move_experiment(
-    control: Control, experiment_id: int, project: Project, store: SqlStore, policies: Sequence[ConfigPolicy]
+    control: Control, experiment_id: int, project: Project, store: ReadStore, policies: Sequence[ConfigPolicy]
 ) -> None:
     if policies:
         with store.read() as connection:
             config = queries.experiment(connection, experiment_id).config
         config_policies.check_constraints(ExperimentConfig.from_json(config).resources, policies)
-    control.do(events.ChangeExperiment(experiment_id, ExperimentChanges(project_id=project.id), clock.time()))
+    control.move(experiment_id, project.id)

@@ -12,7 +12,7 @@ from dethpc.domain import facts
 from dethpc.domain.secrets import masked
 from dethpc.errors import Refused
 from dethpc.master.durable import contexts
-from dethpc.master.experiments import exporting
+from dethpc.master.experiments.archives import exporting
 from dethpc.master.http.access import Owner, TheCopies, TheCreator, TheInstallation, TheStore
 from dethpc.master.http.models import Wire
 from dethpc.master.http.nouns.contexts import File

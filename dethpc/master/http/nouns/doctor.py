@@ -52,7 +52,7 @@ def examine_now(installation: TheInstallation, who: Owner) -> Diagnosis:
     from dethpc.doctor.read import read
 
     if not _examining.acquire(blocking=False):
-        raise Refused("somebody has the site examined just now; look at what is found in a minute")
+        raise Refused("an examination is under way; look at its findings in a minute")
     try:
         facts = read(installation.home.root, installation.site, None)
         return _told(report.keep(installation.home, list(examine(facts))))

@@ -4,43 +4,44 @@ from __future__ import annotations
 
 import contextlib
 import time as clock
+from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
-from fastapi import Query
+from fastapi import Depends, Query
 from sqlalchemy import Connection
 
-from dethpc.config.template import Template, laid_over
+from dethpc.config.template import Template, laid_over, of_experiments
 from dethpc.domain import facts
 from dethpc.domain.environment import Environment
 from dethpc.domain.records import Project
+from dethpc.domain.roles import Role
 from dethpc.domain.states import shown_as
 from dethpc.domain.trial_config import SearcherConfig
 from dethpc.engine import events
 from dethpc.engine.changes import ExperimentChanges
 from dethpc.errors import NotFound, Refused, SchedulerUnavailable
 from dethpc.master.durable import contexts
-from dethpc.master.durable.records import Records
+from dethpc.master.durable.records import RecordReader, Records
 from dethpc.master.experiments import config_policies, filing, templates
 from dethpc.master.experiments.control import Control
-from dethpc.master.experiments.create import NewExperiment
+from dethpc.master.experiments.create import Creator, NewExperiment
 from dethpc.master.http.access import (
     AnyPrincipal,
     Editor,
+    EditorSomewhere,
     Limit,
     MayCreate,
     Offset,
-    OrderBy,
     Reading,
-    SortBy,
-    TheCluster,
     TheControl,
-    TheCreator,
-    TheInstallation,
+    TheOrder,
+    ThePage,
     ThePolicies,
     TheRecords,
+    TheServices,
     TheStore,
-    TheWebhooks,
-    Viewer,
+    ViewerSomewhere,
+    VisibleRecords,
     may_see_experiment,
     order,
 )
@@ -67,9 +68,11 @@ from dethpc.master.http.nouns.jobs import JobSummary
 from dethpc.master.http.nouns.trials import Trial, Trials
 from dethpc.master.http.router import new_router
 from dethpc.master.watching.cluster_view import ClusterView
+from dethpc.rundir.home import Home
 from dethpc.state import queries
 from dethpc.state.queries import ExperimentFigures, ExperimentFilter
-from dethpc.state.store import SqlStore
+from dethpc.state.queries.users import UserName, users_among
+from dethpc.state.store import ReadStore
 
 
 def experiment_state(experiment: facts.Experiment, running: int) -> str:
@@ -86,7 +89,7 @@ class Experiment(Wire):
     job_id: str
     username: str
     display_name: str
-    user_id: int = 1
+    user_id: int
     resource_pool: str
     start_time: str
     end_time: str | None
@@ -137,6 +140,7 @@ class Experiment(Wire):
 
 def _told(fact: facts.Experiment, figures: ExperimentFigures) -> dict[str, Any]:
     """What needs nothing of the configuration."""
+    user = figures.user or UserName(fact.user_id, fact.owner, fact.owner)
     return {
         "id": fact.id,
         "name": fact.name,
@@ -145,12 +149,13 @@ def _told(fact: facts.Experiment, figures: ExperimentFigures) -> dict[str, Any]:
         "state": experiment_state(fact, figures.running),
         "archived": fact.archived,
         "job_id": fact.queue_id,
-        "username": fact.owner,
-        "display_name": fact.owner,
+        "username": user.name,
+        "display_name": user.shown,
+        "user_id": user.id,
         "resource_pool": fact.pool,
         "start_time": time(fact.created_at),
         "end_time": time_or_none(fact.ended_at),
-        "duration": int((fact.ended_at or clock.time()) - fact.created_at),
+        "duration": int(fact.duration(clock.time())),
         "progress": fact.progress,
         "num_trials": figures.trials,
         "trial_ids": figures.trial_ids,
@@ -260,59 +265,64 @@ def one(connection: Connection, experiment_id: int) -> Experiment:
 # --- lists
 
 
+@dataclass(frozen=True, slots=True)
+class ExperimentQuery:
+    """The experiments that a list is requested of, and their page."""
+
+    limit: Limit = 100
+    offset: Offset = 0
+    archived: bool | None = None
+    states: Annotated[tuple[str, ...], Query()] = ()
+    labels: Annotated[tuple[str, ...], Query()] = ()
+    name: str | None = None
+    description: str | None = None
+    users: Annotated[list[str] | None, Query()] = None
+    user_ids: Annotated[list[int] | None, Query(alias="userIds")] = None
+    project_id: Annotated[int | None, Query(alias="projectId")] = None
+    trial_data: Annotated[bool, Query(alias="showTrialData", description="It is always shown.")] = True
+    ids: Annotated[list[int] | None, Query(alias="experimentIdFilter.incl")] = None
+    not_ids: Annotated[tuple[int, ...], Query(alias="experimentIdFilter.notIn")] = ()
+    id_gt: Annotated[int | None, Query(alias="experimentIdFilter.gt")] = None
+    id_gte: Annotated[int | None, Query(alias="experimentIdFilter.gte")] = None
+    id_lt: Annotated[int | None, Query(alias="experimentIdFilter.lt")] = None
+    id_lte: Annotated[int | None, Query(alias="experimentIdFilter.lte")] = None
+
+    def filter(self, connection: Connection) -> ExperimentFilter:
+        low = [bound for bound in (self.id_gte, None if self.id_gt is None else self.id_gt + 1) if bound is not None]
+        high = [bound for bound in (self.id_lte, None if self.id_lt is None else self.id_lt - 1) if bound is not None]
+        return ExperimentFilter(
+            archived=self.archived,
+            states=frozenset(names_of_states(self.states)),
+            labels=self.labels,
+            name=self.name,
+            description=self.description,
+            user_ids=users_among(connection, self.users, self.user_ids),
+            ids=self.ids,
+            not_ids=self.not_ids,
+            at_least=max(low, default=None),
+            at_most=min(high, default=None),
+            project_id=self.project_id,
+        )
+
+
 @router.get("/experiments")
 def list_experiments(
-    connection: Reading,
-    who: Viewer,
-    limit: Limit = 100,
-    offset: Offset = 0,
-    sort_by: SortBy = "",
-    order_by: OrderBy = "",
-    archived: bool | None = None,
-    states: Annotated[tuple[str, ...], Query()] = (),
-    labels: Annotated[tuple[str, ...], Query()] = (),
-    name: str | None = None,
-    description: str | None = None,
-    users: Annotated[list[str] | None, Query()] = None,
-    user_ids: Annotated[list[int] | None, Query(alias="userIds")] = None,
-    project_id: Annotated[int | None, Query(alias="projectId")] = None,
-    trial_data: Annotated[bool, Query(alias="showTrialData", description="It is always shown.")] = True,
-    ids: Annotated[list[int] | None, Query(alias="experimentIdFilter.incl")] = None,
-    not_ids: Annotated[tuple[int, ...], Query(alias="experimentIdFilter.notIn")] = (),
-    id_gt: Annotated[int | None, Query(alias="experimentIdFilter.gt")] = None,
-    id_gte: Annotated[int | None, Query(alias="experimentIdFilter.gte")] = None,
-    id_lt: Annotated[int | None, Query(alias="experimentIdFilter.lt")] = None,
-    id_lte: Annotated[int | None, Query(alias="experimentIdFilter.lte")] = None,
+    connection: Reading, who: ViewerSomewhere, query: Annotated[ExperimentQuery, Depends()], sorting: TheOrder
 ) -> Experiments:
-    low = [bound for bound in (id_gte, None if id_gt is None else id_gt + 1) if bound is not None]
-    high = [bound for bound in (id_lte, None if id_lt is None else id_lt - 1) if bound is not None]
-    if user_ids is not None:  # the owner has the id 1, and there is nobody else
-        users = [*(users or []), *([who.owner] if 1 in user_ids else [])]
-    criteria = ExperimentFilter(
-        archived=archived,
-        states=frozenset(names_of_states(states)),
-        labels=labels,
-        name=name,
-        description=description,
-        owners=users,
-        ids=ids,
-        not_ids=not_ids,
-        at_least=max(low, default=None),
-        at_most=min(high, default=None),
-        project_id=project_id,
-    )
     # Here, and only here, a limit of 0 means the default.
-    requested_page = page(offset, limit or 100)
-    experiments, total, begin = queries.list_experiments(connection, criteria, order(sort_by, order_by), requested_page)
+    requested_page = page(query.offset, query.limit or 100)
+    experiments, total, begin = queries.list_experiments(
+        connection, query.filter(connection), sorting.order(), requested_page
+    )
     figures = queries.experiment_figures(connection, [fact.id for fact in experiments])
     items = [Experiment.of(fact, figures[fact.id]) for fact in experiments]
-    return Experiments(experiments=items, pagination=Pagination.of(total, begin, limit, len(items)))
+    return Experiments(experiments=items, pagination=Pagination.of(total, begin, query.limit, len(items)))
 
 
 @router.get("/experiment/labels", name="labels_in_use")
 @router.get("/experiments/labels")
 def all_labels(
-    connection: Reading, who: Viewer, project_id: Annotated[int | None, Query(alias="projectId")] = None
+    connection: Reading, who: ViewerSomewhere, project_id: Annotated[int | None, Query(alias="projectId")] = None
 ) -> Labels:
     """Labels in use, the most popular first."""
     return Labels(labels=queries.labels(connection, project_id))
@@ -331,50 +341,57 @@ def launch_warnings(cluster: ClusterView, fact: facts.Experiment) -> list[str]:
 
 
 def template_and_project(
-    records: Records, request: CreateRequest, of_parent: int | None
+    records: Records, visible: RecordReader, request: CreateRequest, of_parent: int | None
 ) -> tuple[Template | None, Project, list[str]]:
     """What a new experiment is laid over, where it is created, and what its owner should know of that; see ``filing.destination``.
     Raises ConfigError, NotFound, Refused."""
-    template = templates.named(records, request.template) if request.template else None
+    template, notes = None, list[str]()
+    if request.template:
+        template, notes = of_experiments(templates.named(visible, request.template))
     with laid_over(request.config, template) as whole_yaml:
-        return template, *filing.destination(records, request.project_id, whole_yaml, of_parent)
+        project, more = filing.destination(records, visible, request.project_id, whole_yaml, of_parent)
+    return template, project, [*notes, *more]
+
+
+def _context(creator: Creator, home: Home, request: CreateRequest) -> bytes:
+    """The context directory as tar.gz: what is sent, what the master has of an earlier request, or else that of the parent."""
+    if request.context_digest:
+        return contexts.known(home, request.context_digest)
+    if request.parent_id and not request.model_definition:
+        with contextlib.suppress(NotFound):  # a parent that trains elsewhere has none
+            return creator.context(request.parent_id)
+    return contexts.pack(request.model_definition or [])
 
 
 @router.post("/experiments")
 def create_experiment(
     request: CreateRequest,
     store: TheStore,
-    creator: TheCreator,
-    control: TheControl,
-    cluster: TheCluster,
-    installation: TheInstallation,
-    records: TheRecords,
-    webhooks: TheWebhooks,
-    who: Editor,
+    visible: VisibleRecords,
+    services: TheServices,
+    who: EditorSomewhere,
     may_create: MayCreate,
 ) -> Created:
     """Create an experiment, or with ``validateOnly`` only say what its config would be. A fork that brings no files has those
     of its parent."""
     if not may_create and not request.validate_only:
         raise Forbidden("a page has to ask for the password or a code before it creates an experiment")
+    creator, records, home = services.creator, services.records, services.installation.home
     with store.read() as connection:
         parent = queries.experiment(connection, request.parent_id).project_id if request.parent_id else None
-    template, project, notes = template_and_project(records, request, parent)
+    template, project, notes = template_and_project(records, visible, request, parent)
+    try:
+        who.must_be(Role.EDITOR, project.workspace_id)
+    except Forbidden as refusal:
+        raise Forbidden("; ".join([str(refusal), *notes])) from None
     if request.unmanaged:
-        fact = creator.create_unmanaged(who.owner, request.config, project_id=project.id, template=template)
+        unmanaged = NewExperiment(request.config, project_id=project.id, template=template, user_id=who.user_id)
+        fact = creator.create_unmanaged(who.owner, unmanaged)
         with store.read() as connection:
             return Created(experiment=one(connection, fact.id), config=fact.config)
-    sent = request.model_definition or []
-    if request.context_digest:
-        files = contexts.known(installation.home, request.context_digest)
-    else:
-        files = contexts.pack(sent)
-    if request.parent_id and not sent and not request.context_digest:
-        with contextlib.suppress(NotFound):  # a parent that trains elsewhere has none
-            files = creator.context(request.parent_id)
     new = NewExperiment(
         request.config,
-        files,
+        _context(creator, home, request),
         request.activate is not False,
         parent_id=request.parent_id or None,
         project_id=project.id,
@@ -383,12 +400,14 @@ def create_experiment(
         template=template,
         policies=config_policies.policies_of(records, project.workspace_id),
         environment=contexts.decoded("environment", request.environment) if request.environment else None,
+        visible=visible,
+        user_id=who.user_id,
     )
     fact, messages = creator.create(who.owner, new)
-    notes += webhooks.notes(fact, project.workspace_id)
-    answer = Experiment.of(fact, ExperimentFigures())
+    notes += services.webhooks.notes(fact, project.workspace_id)
+    answer, cluster = Experiment.of(fact, ExperimentFigures(user=who.user)), services.cluster
     if not request.validate_only:
-        contexts.remember(installation.home, sent, fact.context_sha256)
+        contexts.remember(home, request.model_definition or [], fact.context_sha256)
         with store.read() as connection:
             answer = one(connection, fact.id)
     return Created(
@@ -397,7 +416,7 @@ def create_experiment(
         warnings=launch_warnings(cluster, fact),
         notes=[*messages.notes, *notes, *([cluster.notice] if cluster.notice else [])],
         config_warnings=messages.of_config,
-        environment=JobEnvironment.of(control.environment(fact), control.image(fact)),
+        environment=JobEnvironment.of(services.control.environment(fact), services.control.image(fact)),
     )
 
 
@@ -483,7 +502,7 @@ def remove_label(experiment_id: int, label: str, store: TheStore, control: TheCo
     return _set_labels(store, control, experiment_id, lambda labels: [other for other in labels if other != label])
 
 
-def _set_labels(store: SqlStore, control: Control, experiment_id: int, change: Any) -> Labels:
+def _set_labels(store: ReadStore, control: Control, experiment_id: int, change: Any) -> Labels:
     with store.read() as connection:
         labels = queries.experiment(connection, experiment_id).labels
     return Labels(labels=labels if change(labels) == labels else control.set_labels(experiment_id, change))
@@ -497,20 +516,18 @@ def trials(
     experiment_id: int,
     connection: Reading,
     who: AnyPrincipal,
-    limit: Limit = 0,
-    offset: Offset = 0,
-    sort_by: SortBy = "",
-    order_by: OrderBy = "",
+    sorting: TheOrder,
+    paging: ThePage,
     states: Annotated[tuple[str, ...], Query()] = (),
 ) -> Trials:
     may_see_experiment(who, experiment_id)
     queries.experiment(connection, experiment_id)
-    sorting = order("" if sort_by == "SORT_BY_LOG_RETENTION_DAYS" else sort_by, order_by)
+    by = order("" if sorting.sort_by == "SORT_BY_LOG_RETENTION_DAYS" else sorting.sort_by, sorting.order_by)
     state_names = frozenset(names_of_states(states))
-    rows, total, begin = queries.list_trials(connection, experiment_id, state_names, sorting, page(offset, limit))
+    rows, total, begin = queries.list_trials(connection, experiment_id, state_names, by, paging.page)
     figures = queries.trial_figures(connection, rows)
     items = [Trial.of(fact, figures[fact.id]) for fact in rows]
-    return Trials(trials=items, pagination=Pagination.of(total, begin, limit, len(items)))
+    return Trials(trials=items, pagination=paging.pagination(total, begin, len(items)))
 
 
 @router.get("/experiments/{experiment_id}/checkpoints")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import Query
+from fastapi import Depends, Query
 from pydantic import Field
 
 from dethpc.domain import facts
 from dethpc.domain.facts import Checkpoint
 from dethpc.domain.states import CheckpointState, State
 from dethpc.engine.garbage import Policy
-from dethpc.master.experiments.needed import saved_by_rendered
+from dethpc.master.experiments.checkpoint_uses import saved_by_rendered
 from dethpc.master.http.access import Owner, Reading, TheInstallation, ThePolicies
 from dethpc.master.http.models import Plain, Wire, state, time
 from dethpc.master.http.router import new_router
@@ -86,18 +87,25 @@ Count = Annotated[int, Query(ge=0)]
 Ids = Annotated[tuple[int, ...], Query(alias="experimentIds")]
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyQuery:
+    """How many checkpoints a policy keeps."""
+
+    save_experiment_best: Count
+    save_trial_best: Count
+    save_trial_latest: Count
+
+
 @router.get("/experiments/{experiment_id}/preview_gc")
 def preview(
     experiment_id: int,
-    save_experiment_best: Count,
-    save_trial_best: Count,
-    save_trial_latest: Count,
+    query: Annotated[PolicyQuery, Depends()],
     connection: Reading,
     policies: ThePolicies,
     who: Owner,
 ) -> Preview:
     """The checkpoints that this policy would delete."""
-    policy = Policy(save_experiment_best, save_trial_best, save_trial_latest)
+    policy = Policy(query.save_experiment_best, query.save_trial_best, query.save_trial_latest)
     experiment, rows = policies.preview(experiment_id, policy)
     origins = queries.checkpoint_origins(connection, rows)
     return Preview(metric_name=experiment.metric, checkpoints=[Unwanted.of(row, origins[row.uuid]) for row in rows])

@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 from fastapi import Query
 
-from dethpc.domain.facts import Attempt, Run
+from dethpc.domain.facts import Attempt, Run, Trial
 from dethpc.domain.goodput import Goodput
-from dethpc.insight.timeline import Spent, of_attempts
-from dethpc.master.http.access import Limit, Offset, Reading, Viewer
+from dethpc.insight.timeline import Spent, end_for_people, of_attempts
+from dethpc.master.http.access import Limit, Offset, Reading, Viewer, ViewerSomewhere
 from dethpc.master.http.models import Pagination, Wire, page, time
 from dethpc.master.http.router import new_router
 from dethpc.state import queries
@@ -27,7 +27,8 @@ class Span(Wire):
 
 class TimelineAttempt(Wire):
     """``attempt``: None for a run that has not started. ``saving``: seconds of its training for which that stood still. Steps as
-    of the checkpoint that it started from and of its last report; None: it reported none."""
+    of the checkpoint that it started from and of its last report; None: it reported none. ``end``: ``COMPLETED`` also where the
+    searcher stopped a trial that had trained to its full length."""
 
     run: str
     job_id: str | None
@@ -140,21 +141,21 @@ MOST_ATTEMPTS = 200
 @router.get("/trials/{trial_id}/timeline")
 def timeline(trial_id: int, connection: Reading, who: Viewer) -> Timeline:
     """Ours: when the trial waited, started, trained, trained what was lost, and ended."""
-    queries.trial(connection, trial_id)
+    trial = queries.trial(connection, trial_id)
     now, entries = clock.time(), list[TimelineAttempt]()
     attempts = defaultdict[str, list[Attempt]](list)
     for attempt in queries.attempts_of_trial(connection, trial_id):
         attempts[attempt.run_id].append(attempt)
     for run in queries.runs_of_trial(connection, trial_id):
         ordered = sorted(attempts[run.id], key=lambda one: one.number)
-        entries += [_on_the_wire(run, spent) for spent in of_attempts(run, ordered, now)]
+        entries += [_on_the_wire(trial, run, spent) for spent in of_attempts(run, ordered, now)]
     return Timeline(attempts=entries[-MOST_ATTEMPTS:], more=max(0, len(entries) - MOST_ATTEMPTS))
 
 
 @router.get("/resource-pools/goodput")
 def of_pools(
     connection: Reading,
-    who: Viewer,
+    who: ViewerSomewhere,
     days: Annotated[float, Query(gt=0, description="Count runs of the last N days.")] = 30,
 ) -> PoolsGoodput:
     now = clock.time()
@@ -163,8 +164,9 @@ def of_pools(
     return PoolsGoodput(since=time(now - days * 86400), pools=pool_slots)
 
 
-def _on_the_wire(run: Run, spent: Spent) -> TimelineAttempt:
+def _on_the_wire(trial: Trial, run: Run, spent: Spent) -> TimelineAttempt:
     attempt = spent.attempt
+    end = None if attempt is None else end_for_people(attempt.end, run, trial)
     return TimelineAttempt(
         run=run.id,
         job_id=run.scheduler_job_id,
@@ -174,7 +176,7 @@ def _on_the_wire(run: Run, spent: Spent) -> TimelineAttempt:
         from_steps=attempt.resumed_steps if attempt else 0,
         to_steps=attempt.last_steps if attempt else None,
         nodes=attempt.nodes if attempt else [],
-        end=attempt.end.value if attempt and attempt.end else "",
+        end=end.value if end else "",
         reason=attempt.reason if attempt else "",
         saving=spent.saving,
         spans=[Span(kind=kind, start_time=time(begin), end_time=time(end)) for kind, begin, end in spent.spans],

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
-from fastapi import Query
+from fastapi import Depends, Query
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.insight.hyperparameters import HeatMap, heat_map, importance, logarithmic
@@ -68,26 +68,30 @@ MOST = 1000
 """Trials that are looked at: who looks again and again costs the same, however many there are."""
 
 
+@dataclass(frozen=True, slots=True)
+class MapQuery:
+    """The two hyperparameters of a map, and those that are scaled otherwise than the configuration draws them."""
+
+    x: str = ""
+    y: str = ""
+    log: Annotated[tuple[str, ...], Query()] = ()
+    linear: Annotated[tuple[str, ...], Query()] = ()
+
+
 @router.get("/hyperparameters")
 def hyperparameters(
-    experiment_id: int,
-    connection: Reading,
-    who: Viewer,
-    x: str = "",
-    y: str = "",
-    log: Annotated[tuple[str, ...], Query()] = (),
-    linear: Annotated[tuple[str, ...], Query()] = (),
+    experiment_id: int, connection: Reading, who: Viewer, query: Annotated[MapQuery, Depends()]
 ) -> Hyperparameters:
     """Ours: how much each explains, and the metric over two of them: ``x`` and ``y``, or the two most important. Those in ``log``
     and ``linear`` are scaled so, others as the configuration draws them."""
     fact = queries.experiment(connection, experiment_id)
     trials, every = queries.tried(connection, experiment_id, MOST)
     ranking = importance(trials)
-    others = [entry.name for entry in ranking if entry.name not in (x, y)]
-    x = x or (others.pop(0) if others else "")
-    y = y or (others.pop(0) if others else "")
+    others = [entry.name for entry in ranking if entry.name not in (query.x, query.y)]
+    x = query.x or (others.pop(0) if others else "")
+    y = query.y or (others.pop(0) if others else "")
     drawn = logarithmic(ExperimentConfig.from_json(fact.config).hyperparameters)
-    scales = {**drawn, **dict.fromkeys(log, True), **dict.fromkeys(linear, False)}
+    scales = {**drawn, **dict.fromkeys(query.log, True), **dict.fromkeys(query.linear, False)}
     return Hyperparameters(
         trials=len(trials),
         of=every,

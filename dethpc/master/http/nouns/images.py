@@ -148,5 +148,5 @@ def unneeded(held: TheImages, who: Owner) -> Unneeded:
 
 @router.post("/prune")
 def prune(request: PruneRequest, held: TheImages, auth: TheAuth, who: Owner) -> PruneAnswer:
-    """Remove these, but for those that somebody needs by now."""
+    """Remove these, but for those that a job needs by now."""
     return PruneAnswer(removed=held.remove([(image.format, image.digest) for image in request.images], auth.owner))

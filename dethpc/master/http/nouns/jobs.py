@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Annotated, Any
 
-from fastapi import Query
+from fastapi import Depends, Query
 from sqlalchemy import Connection
 
 from dethpc.domain import facts
 from dethpc.domain.facts import Experiment
+from dethpc.domain.records import ConfigPolicy
 from dethpc.domain.states import State, TaskKind
 from dethpc.engine.events import QueueChange
-from dethpc.engine.pools import Kind
+from dethpc.engine.queueing.pools import Kind
 from dethpc.errors import NotFound, Refused
 from dethpc.insight.waiting import WaitReason
+from dethpc.master.durable.records import Records
+from dethpc.master.experiments import config_policies
 from dethpc.master.experiments.control import Control
 from dethpc.master.http.access import (
     Limit,
@@ -26,9 +30,11 @@ from dethpc.master.http.access import (
     TheCluster,
     TheControl,
     TheInstallation,
+    TheRecords,
     TheStore,
     TheWaits,
     Viewer,
+    ViewerSomewhere,
 )
 from dethpc.master.http.models import JOB_STATES, Float, Pagination, Wire, names_of_states, paged, time, time_or_none
 from dethpc.master.http.router import new_router
@@ -38,7 +44,8 @@ from dethpc.master.watching.wait_reasons import Group
 from dethpc.state import queries
 from dethpc.state.queries import queue as stored
 from dethpc.state.queries.queue import Job as QueuedJob
-from dethpc.state.store import SqlStore
+from dethpc.state.queries.users import UserName, users_of
+from dethpc.state.store import ReadStore
 
 TYPES = {
     TaskKind.TRIAL: "TYPE_EXPERIMENT",
@@ -72,8 +79,9 @@ class Job(Wire):
     type: str
     name: str
     username: str
-    user_id: int = 1
-    workspace_id: int = 1
+    user_id: int
+    workspace_id: int
+    project_id: int  # ours
     resource_pool: str
     submission_time: str
     is_preemptible: bool
@@ -85,13 +93,16 @@ class Job(Wire):
     summary: JobSummary
 
     @classmethod
-    def of(cls, job: QueuedJob, summary: JobSummary) -> Job:
+    def of(cls, job: QueuedJob, summary: JobSummary, user: UserName) -> Job:
         return cls(
+            workspace_id=job.workspace_id,
+            project_id=job.project_id,
             job_id=job.queue_id,
             entity_id=job.id,
             type=TYPES.get(job.kind, "TYPE_GENERIC"),
             name=job.name,
-            username=job.owner,
+            username=user.name,
+            user_id=user.id,
             resource_pool=job.pool,
             submission_time=time(job.created_at),
             is_preemptible=job.kind.trains,
@@ -225,7 +236,7 @@ def kind(installation: Installation, pool: str) -> Kind:
 
 
 def _state(job: QueuedJob) -> str:
-    return "STATE_SCHEDULED" if job.slots_running else "STATE_QUEUED"
+    return "STATE_SCHEDULED" if job.runs_running else "STATE_QUEUED"
 
 
 def _jobs(control: Control, connection: Connection, pool: str | None) -> list[tuple[int, QueuedJob]]:
@@ -233,7 +244,8 @@ def _jobs(control: Control, connection: Connection, pool: str | None) -> list[tu
     ordered: list[tuple[int, QueuedJob]] = []
     for name, group in groupby(stored.jobs(connection, pool), key=lambda job: job.pool):
         places = {queue_id: n for n, queue_id in enumerate(control.queue_order(name))}
-        ordered += enumerate(sorted(group, key=lambda job: places.get(job.queue_id, len(places))))
+        jobs = enumerate(sorted(group, key=lambda job: places.get(job.queue_id, len(places))))
+        ordered += [(max(ahead, places.get(job.queue_id, 0)), job) for ahead, job in jobs]
     return ordered
 
 
@@ -247,29 +259,35 @@ def summary(control: Control, connection: Connection, fact: facts.Experiment) ->
     return JobSummary(state="STATE_QUEUED", jobs_ahead=0)
 
 
-def _listed(
-    control: Control,
-    cluster: ClusterView,
-    connection: Connection,
-    pool: str | None,
-    states: Sequence[str],
-    descending: bool,
-) -> list[Job]:
-    state_names = names_of_states(states, JOB_STATES)
+@dataclass(frozen=True, slots=True)
+class QueueQuery:
+    """The pool and the states of the jobs that a list is requested of, and their page; ours: their project or workspace."""
+
+    pool: Annotated[str | None, Query(alias="resourcePool")] = None
+    limit: Limit = 0
+    offset: Offset = 0
+    order_by: OrderBy = ""
+    states: Annotated[tuple[str, ...], Query()] = ()
+    project_id: Annotated[int | None, Query(alias="projectId")] = None
+    workspace_id: Annotated[int | None, Query(alias="workspaceId")] = None
+
+
+def _listed(control: Control, cluster: ClusterView, connection: Connection, query: QueueQuery) -> list[Job]:
+    state_names = names_of_states(query.states, JOB_STATES)
+    queued = _jobs(control, connection, query.pool or _default_pool(cluster))
+    users = users_of(connection, [job for _, job in queued])
     jobs = [
-        Job.of(job, JobSummary(state=_state(job), jobs_ahead=ahead))
-        for ahead, job in _jobs(control, connection, pool or _default_pool(cluster))
-        if not state_names or _state(job).removeprefix("STATE_") in state_names
+        Job.of(job, JobSummary(state=_state(job), jobs_ahead=ahead), users[job.user_id])
+        for ahead, job in queued
+        if (not state_names or _state(job).removeprefix("STATE_") in state_names)
+        and query.project_id in (None, job.project_id)
+        and query.workspace_id in (None, job.workspace_id)
     ]
-    return jobs[::-1] if descending else jobs
+    return jobs[::-1] if query.order_by == "ORDER_BY_DESC" else jobs
 
 
 def _default_pool(cluster: ClusterView) -> str | None:
     return next((pool.name for pool in cluster.pools() if pool.default), None)
-
-
-Pool = Annotated[str | None, Query(alias="resourcePool")]
-States = Annotated[tuple[str, ...], Query()]
 
 
 @router.get("/job-queues-v2")
@@ -278,17 +296,11 @@ def queue_v2(
     control: TheControl,
     cluster: TheCluster,
     connection: Reading,
-    who: Viewer,
-    pool: Pool = None,
-    limit: Limit = 0,
-    offset: Offset = 0,
-    order_by: OrderBy = "",
-    states: States = (),
+    who: ViewerSomewhere,
+    query: Annotated[QueueQuery, Depends()],
 ) -> JobsV2:
-    jobs, pagination = paged(
-        _listed(control, cluster, connection, pool, states, order_by == "ORDER_BY_DESC"), offset, limit
-    )
-    queue_order = kind(installation, pool or _default_pool(cluster) or "")
+    jobs, pagination = paged(_listed(control, cluster, connection, query), query.offset, query.limit)
+    queue_order = kind(installation, query.pool or _default_pool(cluster) or "")
     return JobsV2(jobs=[JobV2(full=job) for job in jobs], pagination=pagination, queue_order=queue_order)
 
 
@@ -297,16 +309,10 @@ def queue(
     control: TheControl,
     cluster: TheCluster,
     connection: Reading,
-    who: Viewer,
-    pool: Pool = None,
-    limit: Limit = 0,
-    offset: Offset = 0,
-    order_by: OrderBy = "",
-    states: States = (),
+    who: ViewerSomewhere,
+    query: Annotated[QueueQuery, Depends()],
 ) -> Jobs:
-    jobs, pagination = paged(
-        _listed(control, cluster, connection, pool, states, order_by == "ORDER_BY_DESC"), offset, limit
-    )
+    jobs, pagination = paged(_listed(control, cluster, connection, query), query.offset, query.limit)
     return Jobs(jobs=jobs, pagination=pagination)
 
 
@@ -315,7 +321,7 @@ def pool_stats(connection: Connection) -> dict[str, QueueStats]:
     stats: dict[str, QueueStats] = {}
     for job in stored.jobs(connection):
         counts = stats.setdefault(job.pool, QueueStats(queued_count=0, scheduled_count=0))
-        if job.slots_running:
+        if job.runs_running:
             counts.scheduled_count += 1
         else:
             counts.queued_count += 1
@@ -326,7 +332,7 @@ def pool_stats(connection: Connection) -> dict[str, QueueStats]:
 def queue_stats(
     cluster: TheCluster,
     connection: Reading,
-    who: Viewer,
+    who: ViewerSomewhere,
     pools: Annotated[tuple[str, ...], Query(alias="resourcePools")] = (),
 ) -> PoolQueues:
     stats = pool_stats(connection)
@@ -336,9 +342,12 @@ def queue_stats(
 
 
 @router.post("/job-queues")
-def update(request: QueueUpdate, control: TheControl, connection: Reading, who: Owner) -> dict[str, Any]:
+def update(
+    request: QueueUpdate, control: TheControl, records: TheRecords, connection: Reading, who: Owner
+) -> dict[str, Any]:
     """Change priorities, weights, places and pools of jobs: all that the request says, in its order, or nothing."""
-    entities = {job.queue_id: job.id for job in stored.jobs(connection)}
+    jobs = {job.queue_id: job for job in stored.jobs(connection)}
+    entities = {queue_id: job.id for queue_id, job in jobs.items()}
 
     def neighbour(job_id: str | None) -> str | None:
         return None if not job_id else _find(entities, job_id)
@@ -355,8 +364,17 @@ def update(request: QueueUpdate, control: TheControl, connection: Reading, who: 
                 behind_of=neighbour(wish.behind_of),
             )
         )
+    for change in changes:
+        for policy in _policies(records, jobs[change.queue_id]):
+            config_policies.check_priority(change.priority, policy)
     control.update_queue(changes)
     return {}
+
+
+def _policies(records: Records, job: QueuedJob) -> Sequence[ConfigPolicy]:
+    """The config policies that bind the job."""
+    kind = config_policies.EXPERIMENTS if job.kind is TaskKind.TRIAL else config_policies.TASKS
+    return config_policies.policies_of(records, job.workspace_id, kind)
 
 
 def _find(entities: Mapping[str, str], job_id: str) -> str:
@@ -398,12 +416,15 @@ def of_trial(trial_id: int, store: TheStore, waits: TheWaits, who: Viewer) -> Tr
 
 
 @waiting_routes.get("/waiting")
-def every(store: TheStore, waits: TheWaits, who: Viewer) -> AllWaits:
+def every(store: TheStore, waits: TheWaits, who: ViewerSomewhere) -> AllWaits:
     """What every experiment that has not ended waits for; those that wait for nothing are left out."""
-    groups = {id: waits.of_experiment(id) for id in waits.live()}
+    live = waits.live()
+    with store.read() as connection:
+        visible = {fact.id for fact in queries.experiments_by_id(connection, live)}
+    groups = {id: waits.of_experiment(id) for id in live if id in visible}
     return AllWaits(experiments=[_waits(store, id, waits) for id, waits in groups.items() if waits])
 
 
-def _waits(store: SqlStore, experiment_id: int, groups: Sequence[Group]) -> ExperimentWaits:
+def _waits(store: ReadStore, experiment_id: int, groups: Sequence[Group]) -> ExperimentWaits:
     with store.read() as connection:
         return ExperimentWaits.of(queries.experiment(connection, experiment_id), groups)

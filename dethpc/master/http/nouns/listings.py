@@ -8,15 +8,15 @@ from typing import Annotated
 from pydantic import Field
 
 from dethpc.domain import facts, filters
+from dethpc.domain.attempts.log_policies import Noted
 from dethpc.domain.filters import Filter, Sorting
-from dethpc.domain.log_policies import Noted
 from dethpc.domain.trial_config import SearcherConfig
 from dethpc.master.durable.records import Records
 from dethpc.master.experiments import filing
-from dethpc.master.http.access import Reading, TheRecords, Viewer
+from dethpc.master.http.access import Reading, TheRecords, ViewerSomewhere
 from dethpc.master.http.models import Float, Pagination, Plain, Told, Wire, page, time, time_or_none
 from dethpc.master.http.nouns.experiments import Experiment
-from dethpc.master.http.nouns.trials import Trial, trial_state
+from dethpc.master.http.nouns.trials import Trial
 from dethpc.master.http.router import new_router
 from dethpc.state import queries
 from dethpc.state.queries import TrialFigures
@@ -103,7 +103,7 @@ class FlatRun(Wire):
     labels: list[Told]
     external_run_id: str | None
     log_policy_matched: str | None
-    user_id: int = 1
+    user_id: int
     project_id: int
     project_name: Told
     workspace_id: int
@@ -117,12 +117,12 @@ class FlatRun(Wire):
         return cls(
             id=fact.id,
             local_id=f"{row.project_key}-{fact.id}",
-            state=trial_state(fact, figures.held_slots is not None),
+            state=f"STATE_{fact.state.value}",  # tables of runs say ACTIVE of what waits and of what runs
             archived=row.archived or experiment.archived,
             parent_archived=row.parent_archived,
             start_time=time(begin),
             end_time=time_or_none(fact.ended_at),
-            duration=int((fact.ended_at or clock.time()) - begin),
+            duration=int(fact.duration(clock.time())),
             checkpoint_count=figures.checkpoints,
             checkpoint_size=str(figures.checkpoint_bytes),
             searcher_metric_value=fact.best_validation,
@@ -132,6 +132,7 @@ class FlatRun(Wire):
             labels=experiment.labels,
             external_run_id=fact.external_id or None,
             log_policy_matched=Noted.of(fact.search).name or None,
+            user_id=experiment.user_id,
             project_id=experiment.project_id,
             project_name=row.place.project_name,
             workspace_id=row.place.workspace_id,
@@ -149,7 +150,9 @@ router = new_router(prefix="/api/v1")
 
 
 @router.post("/experiments-search", tags=["experiments"])
-def search_experiments(request: SearchRequest, connection: Reading, who: Viewer, records: TheRecords) -> SearchAnswer:
+def search_experiments(
+    request: SearchRequest, connection: Reading, who: ViewerSomewhere, records: TheRecords
+) -> SearchAnswer:
     criteria, orders, limit, project_id = _read(request, records)
     requested = page(request.offset or 0, limit)
     ids, total, begin = stored.ids_of_experiments(connection, project_id, criteria, orders, requested)
@@ -163,7 +166,7 @@ def search_experiments(request: SearchRequest, connection: Reading, who: Viewer,
 
 
 @router.post("/runs", tags=["runs"])
-def search_runs(request: SearchRequest, connection: Reading, who: Viewer, records: TheRecords) -> Runs:
+def search_runs(request: SearchRequest, connection: Reading, who: ViewerSomewhere, records: TheRecords) -> Runs:
     """Trials of one project, or of all."""
     criteria, orders, limit, project_id = _read(request, records)
     ids, total, begin = stored.ids_of_runs(connection, project_id, criteria, orders, page(request.offset or 0, limit))

@@ -6,25 +6,28 @@ import asyncio
 import time as clock
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from fastapi import Depends, Query
 from fastapi.responses import StreamingResponse
 
 from dethpc.config.patterns import Pattern
+from dethpc.domain.text.times import seconds
 from dethpc.errors import Refused
 from dethpc.master.files import logs
 from dethpc.master.files.log_follower import Follower
 from dethpc.master.files.logs import Filter, Line, Source
 from dethpc.master.http import streams
-from dethpc.master.http.models import Wire, seconds, time
+from dethpc.master.http.models import Wire, time
 from dethpc.master.installation import Installation
 from dethpc.state import queries
-from dethpc.state.store import SqlStore
+from dethpc.state.store import ReadStore
 
 
 class LogEntry(Wire):
-    """One line of a trial. ``message`` is the line as a terminal shows it, newline included; ``log`` the text alone."""
+    """One line of a task. ``trial_id``: 0 without a trial.
+
+    ``message`` is the line as a terminal shows it, newline included; ``log`` the text alone."""
 
     id: str
     trial_id: int
@@ -82,8 +85,8 @@ class MasterLogAnswer(Wire):
     log_entry: MasterLogEntry
 
 
-_GLANCES = 3
-"""How often files that are known are looked at, between two looks for all that there is."""
+_CHECKS = 3
+"""How often known files are read between two listings of all files."""
 
 
 @dataclass
@@ -94,96 +97,127 @@ class LogQuery:
     newest_first: bool
 
 
-def _asked(
-    limit: int = 0,
-    follow: bool = False,
-    order_by: Annotated[str, Query(alias="orderBy")] = "",
-    levels: Annotated[tuple[str, ...], Query()] = (),
-    rank_ids: Annotated[tuple[int, ...], Query(alias="rankIds")] = (),
-    agent_ids: Annotated[tuple[str, ...], Query(alias="agentIds")] = (),
-    allocation_ids: Annotated[tuple[str, ...], Query(alias="allocationIds")] = (),
-    stdtypes: Annotated[tuple[str, ...], Query()] = (),
-    sources: Annotated[tuple[str, ...], Query()] = (),
-    container_ids: Annotated[tuple[str, ...], Query(alias="containerIds")] = (),
-    text: Annotated[str, Query(alias="searchText")] = "",
-    regex: Annotated[bool, Query(alias="enableRegex")] = False,
-    after: Annotated[str, Query(alias="timestampAfter")] = "",
-    before: Annotated[str, Query(alias="timestampBefore")] = "",
-) -> LogQuery:
-    try:
-        search = Pattern(text) if regex and text else text or None
-    except ValueError as error:
-        raise Refused(f"searchText is {error}") from None
-    try:
-        bounds = [seconds(moment) if moment else None for moment in (after, before)]
-    except ValueError:
-        raise Refused("a time must look like 2021-10-26T23:17:12Z") from None
-    # There are no containers: wishing for lines of one is wishing for nothing.
-    nothing = bool(container_ids)
-    log_filter = Filter(
-        levels=frozenset(level.removeprefix("LOG_LEVEL_") for level in levels),
-        ranks=frozenset(rank_ids),
-        nodes=frozenset(agent_ids),
-        stdtypes=frozenset({"none"} if nothing else stdtypes),
-        sources=frozenset(sources),
-        attempts=frozenset(allocation_ids),
-        text=search,
-        after=bounds[0],
-        before=bounds[1],
-    )
-    return LogQuery(log_filter, limit, follow, order_by == "ORDER_BY_DESC")
+@dataclass(frozen=True, slots=True)
+class LogParameters:
+    """How a request says which lines of a log it is for."""
+
+    limit: int = 0
+    follow: bool = False
+    order_by: Annotated[str, Query(alias="orderBy")] = ""
+    levels: Annotated[tuple[str, ...], Query()] = ()
+    rank_ids: Annotated[tuple[int, ...], Query(alias="rankIds")] = ()
+    agent_ids: Annotated[tuple[str, ...], Query(alias="agentIds")] = ()
+    allocation_ids: Annotated[tuple[str, ...], Query(alias="allocationIds")] = ()
+    stdtypes: Annotated[tuple[str, ...], Query()] = ()
+    sources: Annotated[tuple[str, ...], Query()] = ()
+    container_ids: Annotated[tuple[str, ...], Query(alias="containerIds")] = ()
+    text: Annotated[str, Query(alias="searchText")] = ""
+    regex: Annotated[bool, Query(alias="enableRegex")] = False
+    after: Annotated[str, Query(alias="timestampAfter")] = ""
+    before: Annotated[str, Query(alias="timestampBefore")] = ""
+
+    def query(self) -> LogQuery:
+        """Raises Refused."""
+        try:
+            search = Pattern(self.text) if self.regex and self.text else self.text or None
+        except ValueError as error:
+            raise Refused(f"searchText is {error}") from None
+        try:
+            bounds = [seconds(moment) if moment else None for moment in (self.after, self.before)]
+        except ValueError:
+            raise Refused("a time must look like 2021-10-26T23:17:12Z") from None
+        # There are no containers: wishing for lines of one is wishing for nothing.
+        nothing = bool(self.container_ids)
+        log_filter = Filter(
+            levels=frozenset(level.removeprefix("LOG_LEVEL_") for level in self.levels),
+            ranks=frozenset(self.rank_ids),
+            nodes=frozenset(self.agent_ids),
+            stdtypes=frozenset({"none"} if nothing else self.stdtypes),
+            sources=frozenset(self.sources),
+            attempts=frozenset(self.allocation_ids),
+            text=search,
+            after=bounds[0],
+            before=bounds[1],
+        )
+        return LogQuery(log_filter, self.limit, self.follow, self.order_by == "ORDER_BY_DESC")
 
 
-Filtered = Annotated[LogQuery, Depends(_asked)]
+async def _query(parameters: Annotated[LogParameters, Depends()]) -> LogQuery:
+    return parameters.query()
 
 
-def _sources(installation: Installation, store: SqlStore, trial_id: int) -> list[list[Source]]:
-    with store.read() as connection:
-        runs = [run.id for run in queries.runs_of_trial(connection, trial_id)]
-    return logs.sources(installation.home.kept, runs)
+Filtered = Annotated[LogQuery, Depends(_query)]
 
 
-def stream(installation: Installation, store: SqlStore, trial_id: int, task: str, query: LogQuery) -> StreamingResponse:
+class TaskLog(NamedTuple):
+    """The log of one task. ``trial_id``: 0 of a task without a trial."""
+
+    installation: Installation
+    store: ReadStore
+    task_id: str
+    trial_id: int = 0
+
+    def sources(self) -> list[list[Source]]:
+        with self.store.read() as connection:
+            runs = [run.id for run in queries.runs_of_task(connection, self.task_id)]
+        return logs.sources(self.installation.home.kept, runs)
+
+    def sources_to_follow(self) -> list[list[Source]]:
+        """Without what nodes wrote in an attempt whose start the master is about to report, for that line is the first."""
+        with self.store.read() as connection:
+            begun = {run.id: run.attempt for run in queries.runs_of_task(connection, self.task_id)}
+        directory_of = self.installation.home.kept
+        return [
+            [
+                source
+                for source in attempt
+                if not logs.precedes_its_start(source, directory_of, begun.get(str(source.attempt.run), -1))
+            ]
+            for attempt in logs.sources(directory_of, begun)
+        ]
+
+    def over(self) -> bool:
+        """Whether nothing more will be written."""
+        with self.store.read() as connection:
+            return queries.task_is_over(connection, self.task_id)
+
+
+def stream(log: TaskLog, query: LogQuery) -> StreamingResponse:
     def encoded(lines: Sequence[Line]) -> bytes:
-        return b"".join(streams.line(LogEntry.of(line, trial_id, task)) for line in lines)
+        return b"".join(streams.line(LogEntry.of(line, log.trial_id, log.task_id)) for line in lines)
 
     async def once() -> AsyncIterator[bytes]:
-        attempts = await asyncio.to_thread(_sources, installation, store, trial_id)
+        attempts = await asyncio.to_thread(log.sources)
         looks = logs.looks(attempts, query.filter, query.limit, newest_first=query.newest_first)
         async for [chunk] in streams.in_thread(map(encoded, looks), 1):
             yield chunk
 
     async def follow() -> AsyncIterator[bytes]:
-        follower = Follower(lambda: _sources(installation, store, trial_id), query.filter)
+        over = False
+        follower = Follower(lambda: log.sources() if over else log.sources_to_follow(), query.filter)
         async for [chunk] in streams.in_thread(map(encoded, follower.history()), 1):
             yield chunk
         while True:
             # In this order: what is written before the end is read after it is seen.
-            over = await asyncio.to_thread(_over, store, trial_id)
-            if chunk := await asyncio.to_thread(lambda: encoded(follower.more())):
-                yield chunk
+            over = await asyncio.to_thread(log.over)
+            yield await asyncio.to_thread(lambda: encoded(follower.more()))
             if follower.behind:
                 continue
             if over:
                 return
-            for _ in range(_GLANCES):
-                await asyncio.sleep(streams.PAUSE / _GLANCES)
+            for _ in range(_CHECKS):
+                await asyncio.sleep(streams.PAUSE / _CHECKS)
                 if await asyncio.to_thread(follower.grown):
                     break
 
-    return streams.ndjson(follow() if query.follow else once())
+    return streams.Stream(follow() if query.follow else once())
 
 
-def _over(store: SqlStore, trial_id: int) -> bool:
-    with store.read() as connection:
-        return queries.trial_is_over(connection, trial_id)
-
-
-def fields(installation: Installation, store: SqlStore, trial_id: int, *, follow: bool) -> StreamingResponse:
-    """The values that the trial's log can be filtered by, so far; with ``follow`` again whenever there are more, until it ends."""
+def fields(log: TaskLog, *, follow: bool) -> StreamingResponse:
+    """The values that the log can be filtered by, so far; with ``follow`` again whenever there are more, until it ends."""
 
     def found() -> LogFields:
-        attempts = _sources(installation, store, trial_id)
+        attempts = log.sources()
         ranks = {line.rank for line in logs.read(attempts, Filter(), 100_000) if line.rank is not None}
         every = [source for attempt in attempts for source in attempt]
         return LogFields(
@@ -197,13 +231,12 @@ def fields(installation: Installation, store: SqlStore, trial_id: int, *, follow
     async def lines() -> AsyncIterator[bytes]:
         previous = b""
         while True:
-            over, begun = not follow or await asyncio.to_thread(_over, store, trial_id), clock.monotonic()
+            over, begun = not follow or await asyncio.to_thread(log.over), clock.monotonic()
             now = streams.line(await asyncio.to_thread(found))
-            if now != previous:
-                yield now
+            yield now if now != previous else b""
             if over:
                 return
             previous = now
             await asyncio.sleep(max(streams.PAUSE, 10 * (clock.monotonic() - begun)))  # it reads the whole log
 
-    return streams.ndjson(lines())
+    return streams.Stream(lines())

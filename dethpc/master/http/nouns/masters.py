@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from fastapi import Request, Response
@@ -15,9 +15,18 @@ from dethpc.domain.secrets import masked
 from dethpc.errors import NotSupportedYet, RunOver, StoreUnavailable, Unauthorized
 from dethpc.master import own_log
 from dethpc.master.http import streams
-from dethpc.master.http.access import Owner, TheAuth, TheCluster, TheCreator, TheElsewhere, TheInstallation, TheWebhooks
-from dethpc.master.http.auth import Auth
+from dethpc.master.http.access import (
+    Owner,
+    TheCreator,
+    TheForeignRuns,
+    TheInstallation,
+    TheServices,
+    TheWebhooks,
+)
+from dethpc.master.http.auth import Auth, Principal
 from dethpc.master.http.models import Plain, Wire, time
+from dethpc.master.http.nouns import cluster_messages
+from dethpc.master.http.nouns.cluster_messages import ClusterMessage
 from dethpc.master.http.nouns.logs import MasterLogAnswer, MasterLogEntry
 from dethpc.master.http.router import new_router
 from dethpc.master.watching.foreign_runs import ForeignRuns
@@ -34,7 +43,7 @@ class Info(Wire):
     has_custom_logo: bool = False
     strict_job_queue_control: bool = False
     rbac_enabled: bool = True
-    user_management_enabled: bool = False
+    user_management_enabled: bool = True
     telemetry_enabled: bool = False
     product: str = "PRODUCT_COMMUNITY"
     sso_providers: list[dict[str, str]] = []
@@ -44,6 +53,7 @@ class Info(Wire):
     started_at: str
     trouble: str  # why it does not get on at present; empty while it does
     notice: str = ""  # of which runs it cannot tell what became, and why; for the owner alone
+    cluster_message: ClusterMessage | None = None  # that counts now; for who is logged in
 
 
 class RunElsewhere(Wire):
@@ -113,11 +123,13 @@ def health(installation: TheInstallation, response: Response) -> Health:
 
 
 @router.get("/api/v1/master")
-def info(
-    installation: TheInstallation, elsewhere: TheElsewhere, cluster: TheCluster, auth: TheAuth, request: Request
-) -> Info:
+def info(services: TheServices, request: Request) -> Info:
     """Anybody may ask; what concerns runs and the cluster is for the owner."""
-    notice = "; ".join(filter(None, (elsewhere.notice, cluster.notice)))
+    installation, user = services.installation, _user(services.auth, request)
+    notices: Sequence[str] = ()
+    if user is not None and user.role is Role.ADMIN:
+        notices = services.foreign_runs.notice, services.cluster.notice, installation.replaced
+    message = cluster_messages.current(services.records) if user is not None else None
     return Info(
         cluster_id=installation.cluster_id,
         cluster_name=installation.cluster_name,
@@ -125,33 +137,38 @@ def info(
         dethpc_version=installation.version,
         started_at=time(installation.started_at),
         trouble=installation.trouble,
-        notice=notice if notice and _is_owner(auth, request) else "",
+        notice="; ".join(filter(None, notices)),
+        cluster_message=ClusterMessage.of(message) if message is not None else None,
     )
 
 
-def _is_owner(auth: Auth, request: Request) -> bool:
+def _user(auth: Auth, request: Request) -> Principal | None:
+    """Who is logged in; None: nobody, a run, or nobody can tell."""
     try:
-        return auth.principal(request.state.token).role is Role.ADMIN
+        principal = auth.principal(request.state.token)
     except (Unauthorized, RunOver, StoreUnavailable):
-        return False
+        return None
+    return None if principal.is_run else principal
 
 
 @router.get("/api/v1/master/take-over")
-def runs_elsewhere(elsewhere: TheElsewhere, who: Owner) -> TakeOver:
+def runs_elsewhere(foreign_runs: TheForeignRuns, who: Owner) -> TakeOver:
     """The runs of which nothing can be learned, because another scheduler has their jobs, or because this one gives no answer."""
-    return _listed(elsewhere)
+    return _listed(foreign_runs)
 
 
 @router.post("/api/v1/master/take-over")
-def take_over(elsewhere: TheElsewhere, who: Owner) -> TakeOver:
+def take_over(foreign_runs: TheForeignRuns, who: Owner) -> TakeOver:
     """Count these runs as over: their trials start again from their last checkpoints. If one still runs, it trains twice."""
-    listed = _listed(elsewhere)
-    elsewhere.take_over()
+    listed = _listed(foreign_runs)
+    foreign_runs.take_over()
     return listed
 
 
-def _listed(elsewhere: ForeignRuns) -> TakeOver:
-    return TakeOver(runs=[RunElsewhere(run_id=run, job_id=job, scheduler=where) for run, job, where in elsewhere.runs])
+def _listed(foreign_runs: ForeignRuns) -> TakeOver:
+    return TakeOver(
+        runs=[RunElsewhere(run_id=run, job_id=job, scheduler=where) for run, job, where in foreign_runs.runs]
+    )
 
 
 @router.get("/api/v1/master/config")
@@ -211,10 +228,9 @@ def master_logs(
         while follow:
             await asyncio.sleep(streams.PAUSE)
             entries, count, end = await asyncio.to_thread(own_log.read_after, installation.home.log, count, end)
-            if entries:
-                yield encoded(entries)
+            yield encoded(entries)
 
-    return streams.ndjson(lines())
+    return streams.Stream(lines())
 
 
 @router.get("/", include_in_schema=False)

@@ -17,17 +17,17 @@ from pydantic import Field
 from sqlalchemy import Connection
 
 from dethpc.domain.facts import Trial
-from dethpc.domain.not_finite import numbers_in
+from dethpc.domain.text.not_finite import numbers_in
 from dethpc.errors import Refused
 from dethpc.master.http import streams
-from dethpc.master.http.access import TheStore, Viewer
+from dethpc.master.http.access import TheStore, Viewer, ViewerSomewhere
 from dethpc.master.http.models import Float, Plain, Told, Wire
 from dethpc.master.http.nouns.metrics import DataPoint, drawn
 from dethpc.master.http.router import new_router
 from dethpc.state import queries
 from dethpc.state.queries import metric_streams as stored
 from dethpc.state.queries.metric_streams import MetricOf
-from dethpc.state.store import SqlStore
+from dethpc.state.store import ReadStore
 
 
 class MetricIdentifier(Wire):
@@ -86,7 +86,7 @@ Type = Annotated[str, Query(alias="metricType")]
 @router.get("/metrics-stream/metric-names")
 def metric_names(
     store: TheStore,
-    who: Viewer,
+    who: ViewerSomewhere,
     ids: Annotated[list[Annotated[int, Field(ge=0, le=_MOST)]], Query()],
     period: Period = 0,
 ) -> StreamingResponse:
@@ -115,7 +115,7 @@ class MetricQuery:
             raise Refused("say which group of metrics is meant: group, or metricType (training or validation)")
         self.metric, self.period = MetricOf(experiment_id, group, name), period
 
-    def stream(self, store: SqlStore, look: Callable[[Connection], Sequence[Wire]]) -> StreamingResponse:
+    def stream(self, store: ReadStore, look: Callable[[Connection], Sequence[Wire]]) -> StreamingResponse:
         return streams.following(store, self.period, _have_ended([self.metric.experiment_id]), look)
 
 

@@ -13,14 +13,14 @@ from fastapi.responses import StreamingResponse
 
 from dethpc.domain import facts
 from dethpc.domain.nested import leaves
-from dethpc.domain.not_finite import SPELLINGS, as_float
+from dethpc.domain.text.not_finite import SPELLINGS, as_float
 from dethpc.master.http import streams
 from dethpc.master.http.access import AnyPrincipal, TheStore, visible_trial
 from dethpc.master.http.models import Float, Plain, Wire, time
 from dethpc.master.http.router import new_router
 from dethpc.state import queries
 from dethpc.state.queries import Reported
-from dethpc.state.store import SqlStore
+from dethpc.state.store import ReadStore
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -208,7 +208,7 @@ def lttb(x: Sequence[float] | NDArray[Any], y: Sequence[float] | NDArray[Any], p
     return [int(index) for index in indexes]
 
 
-def _reports(store: SqlStore, who: Any, trial_ids: list[int], group: str | None) -> StreamingResponse:
+def _reports(store: ReadStore, who: Any, trial_ids: list[int], group: str | None) -> StreamingResponse:
     with store.read() as connection:
         for trial_id in trial_ids:
             visible_trial(connection, who, trial_id)
@@ -231,7 +231,7 @@ def _reports(store: SqlStore, who: Any, trial_ids: list[int], group: str | None)
             for batch in chunk:
                 yield streams.line(batch)
 
-    return streams.ndjson(lines())
+    return streams.Stream(lines())
 
 
 TrialIds = Annotated[list[int], Query(alias="trialIds")]

@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 from sqlalchemy import Connection
 
 from dethpc.domain.nested import leaves
-from dethpc.domain.not_finite import numbers_in
+from dethpc.domain.text.not_finite import numbers_in
 from dethpc.errors import NotSupportedYet
 from dethpc.master.http import streams
 from dethpc.master.http.access import Owner, TheStore, Viewer, visible_trial

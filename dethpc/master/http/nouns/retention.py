@@ -16,7 +16,7 @@ from dethpc.master.http.models import Wire
 from dethpc.master.http.nouns.control import Chosen, Result, Results, error_of
 from dethpc.master.http.router import new_router
 from dethpc.state import queries
-from dethpc.state.store import SqlStore
+from dethpc.state.store import ReadStore
 
 
 class RetentionRequest(Wire):
@@ -63,7 +63,7 @@ def retain_of_many(chosen: Chosen, store: TheStore, records: TheRecords, retenti
     return Results(results=results)
 
 
-def _retain(experiment_id: int, days: int, store: SqlStore, records: Records) -> None:
+def _retain(experiment_id: int, days: int, store: ReadStore, records: Records) -> None:
     with store.read() as connection:
         queries.experiment(connection, experiment_id)
         trial_ids = {trial.id for trial in queries.trials_of_experiment(connection, experiment_id)}

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Depends
 
 from dethpc.domain import facts, filters
 from dethpc.domain.records import ArchivedTrial
+from dethpc.domain.roles import Role
 from dethpc.engine import events
 from dethpc.errors import Refused
 from dethpc.master.durable.records import Records
 from dethpc.master.experiments import config_policies, filing
-from dethpc.master.http.access import Editor, TheControl, TheRecords, TheStore
+from dethpc.master.http.access import EditorSomewhere, TheControl, TheRecords, TheStore, VisibleRecords
 from dethpc.master.http.models import Wire
 from dethpc.master.http.nouns.control import Result, Results, error_of, move_experiment
 from dethpc.master.http.nouns.listings import is_multitrial
@@ -41,8 +43,8 @@ class RunsRequest(Wire):
 class ChosenRuns:
     """The runs that a request means, of one project or (None, 0) of all, and those ids that are none. Raises NotFound, Refused."""
 
-    def __init__(self, request: RunsRequest, store: TheStore, records: TheRecords, who: Editor) -> None:
-        self.request = request
+    def __init__(self, request: RunsRequest, store: TheStore, records: TheRecords, who: EditorSomewhere) -> None:
+        self.request, self.may_file_into = request, partial(who.must_be, Role.EDITOR)
         project_id = request.project_id or request.source_project_id or 0
         if project_id:
             filing.project(records, project_id)
@@ -77,12 +79,12 @@ def kill(chosen: Chosen, control: TheControl) -> Results:
 
 @router.post("/pause")
 def pause(chosen: Chosen, control: TheControl) -> Results:
-    return _each(lambda row: control.do(events.Pause(_alone(row, "paused").id, clock.time())), chosen)
+    return _each(lambda row: control.do(events.Pause(_pausable(row).id, clock.time())), chosen)
 
 
 @router.post("/resume")
 def resume(chosen: Chosen, control: TheControl) -> Results:
-    return _each(lambda row: control.do(events.Activate(_alone(row, "resumed").id, clock.time())), chosen)
+    return _each(lambda row: control.do(events.Activate(_pausable(row).id, clock.time())), chosen)
 
 
 @router.post("/archive")
@@ -101,15 +103,17 @@ def delete(chosen: Chosen, control: TheControl) -> Results:
     def act(row: RunRow) -> None:
         if not row.trial.state.terminal:
             raise Refused(f"run {row.trial.id} has not ended: kill it first")
-        control.delete(_alone(row, "deleted").id)
+        several = f"run {row.trial.id} is one of several of experiment {row.experiment.id}, and cannot be deleted alone"
+        control.delete(_alone(row, several).id)
 
     return _each(act, chosen)
 
 
 @router.post("/move")
-def move(chosen: Chosen, control: TheControl, records: TheRecords, store: TheStore) -> Results:
+def move(chosen: Chosen, control: TheControl, records: TheRecords, visible: VisibleRecords, store: TheStore) -> Results:
     """With their experiments, all of whose runs move."""
-    project = filing.open_project(records, chosen.request.destination_project_id or 0)
+    project = filing.open_project(visible, chosen.request.destination_project_id or 0)
+    chosen.may_file_into(project.workspace_id)
     policies = config_policies.policies_of(records, project.workspace_id)
     moved: set[int] = set()
 
@@ -130,15 +134,18 @@ def _each(act: Callable[[RunRow], Any], chosen: ChosenRuns) -> Results:
     return Results(results=[*results, *chosen.missing])
 
 
-def _alone(row: RunRow, participle: str) -> facts.Experiment:
-    """The experiment of a run that has no other. Raises Refused."""
+def _pausable(row: RunRow) -> facts.Experiment:
+    """Clients compare the refusal with this text. Raises Refused."""
+    experiment = _alone(row, f"Cannot pause/unpause run '{row.trial.id}' (part of multi-trial).")
+    _refuse_archived(row)
+    return experiment
+
+
+def _alone(row: RunRow, refusal: str) -> facts.Experiment:
+    """The experiment of a run that has no other. Raises Refused with this text."""
     experiment = row.experiment
     if is_multitrial(experiment):
-        raise Refused(
-            f"run {row.trial.id} is one of several of experiment {experiment.id}, and cannot be {participle} alone"
-        )
-    if participle != "deleted":
-        _refuse_archived(row)
+        raise Refused(refusal)
     return experiment
 
 

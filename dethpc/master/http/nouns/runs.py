@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from dethpc.domain.ids import AttemptId
 from dethpc.errors import Refused
 from dethpc.master.http.access import AnyPrincipal, TheDoorbell, may_be_run
-from dethpc.master.http.bodies import length
 from dethpc.master.http.doorbell import Doorbell
+from dethpc.master.http.middleware import length
 from dethpc.master.http.models import Wire
 from dethpc.master.http.router import new_router
 

@@ -13,7 +13,7 @@ from pydantic import ConfigDict
 
 from dethpc.config import load
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.config.searcher import Custom
+from dethpc.config.sections.searcher import Custom
 from dethpc.config.source import dump
 from dethpc.domain import facts
 from dethpc.domain.facts import Experiment
@@ -29,6 +29,7 @@ from dethpc.master.http.access import (
     TheSearches,
     TheStore,
     Viewer,
+    ViewerSomewhere,
     may_see_experiment,
 )
 from dethpc.master.http.models import Float, Pagination, Plain, Shallow, Wire, page, state, time, time_or_none
@@ -36,7 +37,7 @@ from dethpc.master.http.nouns.trials import trial_state
 from dethpc.master.http.router import new_router
 from dethpc.searcher.custom import CustomSearch
 from dethpc.state import queries
-from dethpc.state.store import SqlStore
+from dethpc.state.store import ReadStore
 
 
 class Validation(Wire):
@@ -121,15 +122,12 @@ class Search(Wire):
     def of(
         cls,
         described: Mapping[str, Any],
-        trials: Sequence[facts.Trial],
-        notes: Sequence[facts.SearchNote],
+        trials: list[SearchTrial],
         ids: Mapping[int, int],
-        running: Set[int],
         estimated_end: float | None,
         pagination: Pagination,
     ) -> Search:
-        """``described`` is what ``Searcher.describe`` says; ``trials`` those whose places are told, with the searcher's ``notes``
-        of them; ``ids`` of all trials that are named, by index; ``running``: those of ``trials`` that run."""
+        """``described`` is what ``Searcher.describe`` says; ``ids``: of all trials that are named, by index."""
         brackets = [
             Bracket(**{**bracket, "rungs": [_rung(rung, ids) for rung in bracket["rungs"]]})
             for bracket in described["brackets"]
@@ -147,7 +145,7 @@ class Search(Wire):
             trials_ended=count["ended"],
             trials_invalid=count["invalid"],
             brackets=brackets,
-            trials=_places(described, trials, notes, ids, running),
+            trials=trials,
             pagination=pagination,
         )
 
@@ -323,7 +321,8 @@ def search(
     if experiment.state is State.ACTIVE:  # nobody knows how long it will be paused, and what stops does so soon
         end = estimated_end(described["progress"], queries.training_times(connection, experiment_id), clock.time())
     running = queries.trials_running(connection, experiment_id)
-    return Search.of(described, trials, notes, ids, running, end, Pagination.of(total, begin, limit, len(trials)))
+    places = _places(described, trials, notes, ids, running)
+    return Search.of(described, places, ids, end, Pagination.of(total, begin, limit, len(trials)))
 
 
 def estimated_end(progress: float, times: list[tuple[float, float | None]], now: float) -> float | None:
@@ -346,7 +345,7 @@ def estimated_end(progress: float, times: list[tuple[float, float | None]], now:
 class _Inbox:
     """The events that a search method has not dealt with, as committed. Reads on from where it had got to."""
 
-    def __init__(self, store: SqlStore, experiment_id: int) -> None:
+    def __init__(self, store: ReadStore, experiment_id: int) -> None:
         self._store, self._id = store, experiment_id
         self._read = 0
         config = ExperimentConfig.from_json(self._experiment().config)
@@ -406,7 +405,7 @@ def searcher_operations(experiment_id: int, request: Operations, control: TheCon
 
 
 @router.post("/preview-hp-search")
-def preview_search(request: PreviewRequest, who: Viewer) -> Preview:
+def preview_search(request: PreviewRequest, who: ViewerSomewhere) -> Preview:
     """How many trials of the given experiment configuration train for which length, the shortest first."""
     from dethpc.simulator.preview import preview  # a master that is not asked for it holds no simulator in memory
 

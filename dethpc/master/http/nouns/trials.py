@@ -4,40 +4,42 @@ from __future__ import annotations
 
 import contextlib
 import time as clock
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from operator import attrgetter
 from typing import Annotated, Any
 
-from fastapi import Query
+from fastapi import Depends, Query
 from fastapi.responses import StreamingResponse
 from sqlalchemy import Connection
 
 from dethpc.domain import facts
+from dethpc.domain.attempts.log_policies import Noted
 from dethpc.domain.ids import task_id
-from dethpc.domain.log_policies import Noted
-from dethpc.domain.states import RunState, shown_as
+from dethpc.domain.states import CheckpointState, RunState, shown_as
 from dethpc.engine import events
 from dethpc.errors import NotFound, NotSupportedYet
 from dethpc.insight import usage
+from dethpc.insight.reasons import of_run
+from dethpc.insight.timeline import end_for_people
 from dethpc.insight.usage import Usage
 from dethpc.master.http.access import (
     AnyPrincipal,
     Editor,
-    Limit,
-    Offset,
     OrderBy,
     Reading,
     TheCluster,
     TheControl,
     TheInstallation,
+    ThePage,
     TheStore,
     Viewer,
+    ViewerSomewhere,
     visible_trial,
 )
-from dethpc.master.http.models import Float, Pagination, Plain, Wire, page, state, time, time_or_none
+from dethpc.master.http.models import Float, Pagination, Plain, Wire, state, time, time_or_none
 from dethpc.master.http.nouns.checkpoints import CheckpointList, Checkpoints
-from dethpc.master.http.nouns.logs import Filtered, fields, stream
+from dethpc.master.http.nouns.logs import Filtered, TaskLog, fields, stream
 from dethpc.master.http.nouns.metrics import MetricsWorkload, Series, drawn
 from dethpc.master.http.router import new_router
 from dethpc.master.installation import Installation
@@ -114,7 +116,7 @@ class Trial(Wire):
             restarts=fact.restarts,
             start_time=time(begin),
             end_time=time_or_none(fact.ended_at),
-            wall_clock_time=max((fact.ended_at or clock.time()) - begin, 0.0) if fact.started_at else 0.0,
+            wall_clock_time=fact.duration(clock.time()) if fact.started_at else 0.0,
             total_batches_processed=fact.steps_completed,
             best_validation=MetricsWorkload.of(figures.best) if figures.best else None,
             latest_validation=MetricsWorkload.of(figures.latest) if figures.latest else None,
@@ -169,17 +171,18 @@ class TrialRun(Wire):
     usage: RunUsage | None  # None: nobody has measured it yet, or the files are gone
 
     @classmethod
-    def of(cls, fact: facts.Run, directory: str, usage: Usage | None) -> TrialRun:
+    def of(cls, fact: facts.Run, trial: facts.Trial | None, directory: str, usage: Usage | None) -> TrialRun:
+        end = fact.end if trial is None else end_for_people(fact.end, fact, trial)
         return cls(
             id=fact.id,
             job_id=fact.scheduler_job_id,
-            state=(fact.end or fact.state).value,
+            state=(end or fact.state).value,
             nodes=fact.nodes,
             slots=fact.slots,
             resource_pool=fact.pool,
             start_time=time_or_none(fact.started_at),
             end_time=time_or_none(fact.ended_at),
-            reason=fact.reason,
+            reason=of_run(fact),
             directory=directory,
             usage=None if usage is None else RunUsage(**asdict(usage)),
         )
@@ -243,32 +246,44 @@ router = new_router(prefix="/api/v1", tags=["trials"])
 _RUNS = 20  # of a trial, in its own answer
 
 
-@router.get("/trials/time-series")
-def time_series(
-    connection: Reading,
-    who: Viewer,
-    trial_ids: Annotated[list[int], Query(alias="trialIds")],
-    names: Annotated[tuple[str, ...], Query(alias="metricNames")] = (),
-    ids: Annotated[tuple[str, ...], Query(alias="metricIds")] = (),
-    group: str = "",
-    metric_type: Annotated[str, Query(alias="metricType")] = "",
-    points: Annotated[int, Query(alias="maxDatapoints")] = 0,
-    start: Annotated[int | None, Query(alias="startBatches")] = None,
-    end: Annotated[int | None, Query(alias="endBatches")] = None,
+@dataclass(frozen=True, slots=True)
+class SeriesQuery:
+    """The trials, metrics and steps that curves are requested of."""
+
+    trial_ids: Annotated[list[int], Query(alias="trialIds")]
+    names: Annotated[tuple[str, ...], Query(alias="metricNames")] = ()
+    ids: Annotated[tuple[str, ...], Query(alias="metricIds")] = ()
+    group: str = ""
+    metric_type: Annotated[str, Query(alias="metricType")] = ""
+    points: Annotated[int, Query(alias="maxDatapoints")] = 0
+    start: Annotated[int | None, Query(alias="startBatches")] = None
+    end: Annotated[int | None, Query(alias="endBatches")] = None
     with_figures: Annotated[
         bool, Query(alias="figures", description="Ours: with each trial's summaries and sizes.")
-    ] = True,
-) -> Comparison:
+    ] = True
+
+    def metrics(self) -> tuple[list[str], frozenset[str]]:
+        """Groups and names."""
+        metric_ids = [tuple(id.split(".", 1)) for id in self.ids if "." in id]  # group.name
+        group = self.group or _group_of_type(self.metric_type)
+        groups = [group] if group else sorted({pair[0] for pair in metric_ids})
+        return groups, frozenset([*self.names, *(pair[1] for pair in metric_ids)])
+
+
+def _group_of_type(metric_type: str) -> str:
+    """The group that Determined's older parameter names; "" for any other value."""
+    named = metric_type in ("METRIC_TYPE_TRAINING", "METRIC_TYPE_VALIDATION")
+    return metric_type.removeprefix("METRIC_TYPE_").lower() if named else ""
+
+
+@router.get("/trials/time-series")
+def time_series(connection: Reading, who: ViewerSomewhere, query: Annotated[SeriesQuery, Depends()]) -> Comparison:
     """Metrics over steps; with ``maxDatapoints`` thinned out so that the drawn line keeps its shape."""
-    metric_ids = [tuple(id.split(".", 1)) for id in ids if "." in id]  # group.name
-    if not group and metric_type in ("METRIC_TYPE_TRAINING", "METRIC_TYPE_VALIDATION"):
-        group = metric_type.removeprefix("METRIC_TYPE_").lower()
-    groups = [group] if group else sorted({pair[0] for pair in metric_ids})
-    metric_names = frozenset([*names, *(pair[1] for pair in metric_ids)])
-    trials = queries.trials_by_id(connection, trial_ids)
-    figures = queries.trial_figures(connection, trials if with_figures else ())
-    reports = queries.series(connection, [fact.id for fact in trials], groups, start, end or None)
-    curves = {id: drawn(own, metric_names, points) for id, own in groupby(reports, key=attrgetter("trial_id"))}
+    groups, metric_names = query.metrics()
+    trials = queries.trials_by_id(connection, query.trial_ids)
+    figures = queries.trial_figures(connection, trials if query.with_figures else ())
+    reports = queries.series(connection, [fact.id for fact in trials], groups, query.start, query.end or None)
+    curves = {id: drawn(own, metric_names, query.points) for id, own in groupby(reports, key=attrgetter("trial_id"))}
     none = queries.TrialFigures()
     answer = [
         ComparedTrial(trial=Trial.of(fact, figures.get(fact.id, none)), metrics=curves.get(fact.id, []))
@@ -287,19 +302,19 @@ def get_trial(trial_id: int, connection: Reading, installation: TheInstallation,
     before, after = queries.neighbours_of_trial(connection, fact)
     return TrialAnswer(
         trial=Trial.of(fact, queries.trial_figures(connection, [fact])[trial_id]),
-        runs=[_run(installation, run) for run in runs],
+        runs=[_run(installation, run, fact) for run in runs],
         previous_trial_id=before,
         next_trial_id=after,
     )
 
 
-def _run(installation: Installation, run: facts.Run) -> TrialRun:
+def _run(installation: Installation, run: facts.Run, trial: facts.Trial | None) -> TrialRun:
     directory = installation.home.kept(run.id)
     uses = []
     if run.attempt >= 0:
         with contextlib.suppress(OSError):
             uses = directory.attempt(run.attempt).node_uses(len(run.nodes))
-    return TrialRun.of(run, str(directory.path), usage.of_nodes(uses))
+    return TrialRun.of(run, trial, str(directory.path), usage.of_nodes(uses))
 
 
 @router.get("/scheduler-jobs/{job_id}")
@@ -320,7 +335,7 @@ def _run_of_job(connection: Connection, installation: Installation, run: facts.R
     trial = None if task.trial_id is None else queries.trial(connection, task.trial_id)
     experiment = None if trial is None else queries.experiment(connection, trial.experiment_id)
     return RunOfJob(
-        run=_run(installation, run),
+        run=_run(installation, run, trial),
         task_kind=task.kind.value,
         task_name=task.name,
         trial_id=task.trial_id,
@@ -343,43 +358,50 @@ def checkpoints(trial_id: int, connection: Reading, who: AnyPrincipal, query: Ch
     return query.of(connection, queries.experiment(connection, fact.experiment_id), trial_id=trial_id)
 
 
+@dataclass(frozen=True, slots=True)
+class WorkloadQuery:
+    """The reports and checkpoints of a trial that a list is requested of."""
+
+    order_by: OrderBy = ""
+    only: Annotated[str, Query(alias="filter")] = ""
+    group: str = ""
+    metric_type: Annotated[str, Query(alias="metricType")] = ""
+    batch_metrics: Annotated[bool, Query(alias="includeBatchMetrics")] = False
+    no_deleted: Annotated[bool, Query(alias="removeDeletedCheckpoints")] = False
+    sort_key: Annotated[str, Query(alias="sortKey")] = ""
+
+    def groups(self) -> list[str]:
+        if self.only in ("FILTER_OPTION_VALIDATION", "FILTER_OPTION_CHECKPOINT_OR_VALIDATION"):
+            return ["validation"]
+        if self.only == "FILTER_OPTION_CHECKPOINT":
+            return []
+        group = _group_of_type(self.metric_type) or self.group
+        return [group] if group else ["training", "validation"]
+
+    def checkpoint_states(self) -> list[CheckpointState]:
+        if self.only == "FILTER_OPTION_VALIDATION":
+            return []
+        return [state for state in CheckpointState if state is not CheckpointState.DELETED or not self.no_deleted]
+
+
 @router.get("/trials/{trial_id}/workloads")
 def workloads(
-    trial_id: int,
-    connection: Reading,
-    who: AnyPrincipal,
-    limit: Limit = 0,
-    offset: Offset = 0,
-    order_by: OrderBy = "",
-    only: Annotated[str, Query(alias="filter")] = "",
-    group: str = "",
-    metric_type: Annotated[str, Query(alias="metricType")] = "",
-    batch_metrics: Annotated[bool, Query(alias="includeBatchMetrics")] = False,
-    no_deleted: Annotated[bool, Query(alias="removeDeletedCheckpoints")] = False,
-    sort_key: Annotated[str, Query(alias="sortKey")] = "",
+    trial_id: int, connection: Reading, who: AnyPrincipal, query: Annotated[WorkloadQuery, Depends()], paging: ThePage
 ) -> Workloads:
     """Reports of training and validation, and checkpoints, by steps."""
-    if sort_key not in ("", "batches"):
-        raise NotSupportedYet(f"workloads sorted by {sort_key!r} are not supported yet; sort by batches")
+    if query.sort_key not in ("", "batches"):
+        raise NotSupportedYet(f"workloads sorted by {query.sort_key!r} are not supported yet; sort by batches")
     visible_trial(connection, who, trial_id)
-    groups = ["training", "validation"] if not group else [group]
-    if metric_type in ("METRIC_TYPE_TRAINING", "METRIC_TYPE_VALIDATION"):
-        groups = [metric_type.removeprefix("METRIC_TYPE_").lower()]
-    if only in ("FILTER_OPTION_VALIDATION", "FILTER_OPTION_CHECKPOINT_OR_VALIDATION"):
-        groups = ["validation"]
-    elif only == "FILTER_OPTION_CHECKPOINT":
-        groups = []
     rows, total, begin = queries.workloads(
         connection,
         trial_id,
-        groups=groups,
-        with_checkpoints=only != "FILTER_OPTION_VALIDATION",
-        deleted=not no_deleted,
-        descending=order_by == "ORDER_BY_DESC",
-        page=page(offset, limit),
+        groups=query.groups(),
+        checkpoint_states=query.checkpoint_states(),
+        descending=query.order_by == "ORDER_BY_DESC",
+        page=paging.page,
     )
-    items = [_workload(fact, batch_metrics) for fact in rows]
-    return Workloads(workloads=items, pagination=Pagination.of(total, begin, limit, len(items)))
+    items = [_workload(fact, query.batch_metrics) for fact in rows]
+    return Workloads(workloads=items, pagination=paging.pagination(total, begin, len(items)))
 
 
 def _workload(fact: facts.Metric | facts.Checkpoint, batch_metrics: bool) -> Workload:
@@ -403,7 +425,7 @@ def trial_logs(
 ) -> StreamingResponse:
     """Lines of all attempts in order; with ``follow`` until the trial ends."""
     fact = visible_trial(connection, who, trial_id)
-    return stream(installation, store, trial_id, task_id(fact.experiment_id, trial_id), query)
+    return stream(TaskLog(installation, store, task_id(fact.experiment_id, trial_id), trial_id), query)
 
 
 @router.get("/trials/{trial_id}/logs/fields")
@@ -415,5 +437,5 @@ def trial_log_fields(
     who: AnyPrincipal,
     follow: bool = False,
 ) -> StreamingResponse:
-    visible_trial(connection, who, trial_id)
-    return fields(installation, store, trial_id, follow=follow)
+    fact = visible_trial(connection, who, trial_id)
+    return fields(TaskLog(installation, store, task_id(fact.experiment_id, trial_id), trial_id), follow=follow)

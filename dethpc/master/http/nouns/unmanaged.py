@@ -15,24 +15,27 @@ from sqlalchemy import Connection
 
 from dethpc.domain.facts import Row
 from dethpc.domain.reports import ReportKind
+from dethpc.domain.roles import Role
 from dethpc.domain.states import TaskKind
 from dethpc.domain.trial_config import TrialConfig
 from dethpc.engine import events
 from dethpc.engine.changes import TrialChanges
 from dethpc.errors import NotFound, Refused
 from dethpc.master.experiments.control import Control
+from dethpc.master.experiments.create import NewExperiment
 from dethpc.master.experiments.unmanaged import Done, Unmanaged, states
 from dethpc.master.http.access import (
     AnyPrincipal,
     Editor,
+    EditorSomewhere,
     Reading,
-    TheBeside,
     TheControl,
     TheCreator,
     TheRecords,
     TheStore,
     TheUnmanaged,
-    Viewer,
+    TheWorkerReports,
+    ViewerSomewhere,
     may_see_experiment,
     whole,
 )
@@ -44,7 +47,7 @@ from dethpc.master.http.nouns.trials import Trial
 from dethpc.master.http.router import new_router
 from dethpc.master.watching.worker_reports import WorkerReports
 from dethpc.state import queries
-from dethpc.state.store import SqlStore
+from dethpc.state.store import ReadStore
 
 
 class NewTrial(Wire):
@@ -161,31 +164,34 @@ def put_experiment(
     store: TheStore,
     creator: TheCreator,
     records: TheRecords,
-    who: Editor,
+    who: EditorSomewhere,
 ) -> ExperimentAnswer:
     """The unmanaged experiment of this external id, created where there is none."""
     with store.read() as connection:
         fact = queries.experiment_of_external_id(connection, external_id)
     if fact is None:
-        template, project, _ = template_and_project(records, request, None)
-        fact = creator.create_unmanaged(who.owner, request.config, external_id, project.id, template)
+        visible = records.within(who.workspaces_as(Role.VIEWER))
+        template, project, _ = template_and_project(records, visible, request, None)
+        who.must_be(Role.EDITOR, project.workspace_id)
+        new = NewExperiment(request.config, project_id=project.id, template=template, user_id=who.user_id)
+        fact = creator.create_unmanaged(who.owner, new, external_id)
     with store.read() as connection:
         return ExperimentAnswer(experiment=one(connection, fact.id), config=fact.config)
 
 
 @router.post("/trials")
-def create_trial(request: NewTrial, store: TheStore, unmanaged: TheUnmanaged, who: Editor) -> TrialAnswer:
+def create_trial(request: NewTrial, store: TheStore, unmanaged: TheUnmanaged, who: EditorSomewhere) -> TrialAnswer:
     return _new_trial(store, unmanaged, request, None)
 
 
 @router.put("/trials")
-def put_trial(request: PutTrial, store: TheStore, unmanaged: TheUnmanaged, who: Editor) -> TrialAnswer:
+def put_trial(request: PutTrial, store: TheStore, unmanaged: TheUnmanaged, who: EditorSomewhere) -> TrialAnswer:
     """The trial of this external id in its experiment, created where there is none."""
     return _new_trial(store, unmanaged, request.create_trial_request, request.external_trial_id)
 
 
 @router.get("/trials/by-external-id/{ids:path}")
-def trial_by_external_id(ids: str, connection: Reading, who: Viewer) -> TrialAnswer:
+def trial_by_external_id(ids: str, connection: Reading, who: ViewerSomewhere) -> TrialAnswer:
     """``ids``: EXPERIMENT/TRIAL, as their scripts call them. Either may hold a "/" itself."""
     for between in re.finditer("/", ids):
         experiment = queries.experiment_of_external_id(connection, ids[: between.start()])
@@ -195,7 +201,9 @@ def trial_by_external_id(ids: str, connection: Reading, who: Viewer) -> TrialAns
     raise NotFound(f"no experiment and trial with the external ids {ids!r}")
 
 
-def _new_trial(store: SqlStore, unmanaged: Unmanaged, request: NewTrial, external_id: str | None) -> TrialAnswer:
+def _new_trial(store: ReadStore, unmanaged: Unmanaged, request: NewTrial, external_id: str | None) -> TrialAnswer:
+    with store.read() as connection:
+        queries.experiment(connection, request.experiment_id)
     fact = unmanaged.trial(request.experiment_id, request.hparams or {}, external_id)
     with store.read() as connection:
         return TrialAnswer(trial=_trial(connection, fact.id))
@@ -238,9 +246,9 @@ class Reports:
     metrics go beside the chief's journal, and the rest is said of the trial itself."""
 
     def __init__(
-        self, store: SqlStore, unmanaged: Unmanaged, beside: WorkerReports, control: Control, who: Principal
+        self, store: ReadStore, unmanaged: Unmanaged, worker_reports: WorkerReports, control: Control, who: Principal
     ) -> None:
-        self._store, self._unmanaged, self._beside, self._control = store, unmanaged, beside, control
+        self._store, self._unmanaged, self._worker_reports, self._control = store, unmanaged, worker_reports, control
         self._who = who
 
     def are_unmanaged(self, trial_id: int) -> bool:
@@ -282,14 +290,14 @@ class Reports:
             with contextlib.suppress(Done):
                 kind, number = ReportKind.METRICS, report.trial_run_id or None
                 return self._unmanaged.begin_report(trial_id, kind, {**data, **own_steps}, number)
-        self._beside.post(trial_id, data, report.trial_run_id, self._who.run_id)
+        self._worker_reports.post(trial_id, data, report.trial_run_id, self._who.run_id)
         return None
 
 
 async def _reports(
-    store: TheStore, unmanaged: TheUnmanaged, beside: TheBeside, control: TheControl, who: AnyPrincipal
+    store: TheStore, unmanaged: TheUnmanaged, worker_reports: TheWorkerReports, control: TheControl, who: AnyPrincipal
 ) -> Reports:
-    return Reports(store, unmanaged, beside, control, who)
+    return Reports(store, unmanaged, worker_reports, control, who)
 
 
 TheReports = Annotated[Reports, Depends(_reports)]
