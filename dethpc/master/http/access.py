@@ -5,8 +5,11 @@ Dependencies that do not block are ``async``: FastAPI calls any other dependency
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Annotated, Any, cast
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar, cast
 
 from fastapi import Depends, Query, Request
 from sqlalchemy import Connection
@@ -14,34 +17,35 @@ from sqlalchemy import Connection
 from dethpc.domain.facts import Trial
 from dethpc.domain.ids import AttemptId
 from dethpc.domain.roles import Role
-from dethpc.errors import NotFound, Refused
-from dethpc.master.durable.records import Records
+from dethpc.errors import AlreadyExists, NotFound, Refused
+from dethpc.master.durable.records import RecordReader, Records
+from dethpc.master.experiments.archives.importing import Copies
 from dethpc.master.experiments.checkpoints import Checkpoints
 from dethpc.master.experiments.control import Control
 from dethpc.master.experiments.create import Creator
 from dethpc.master.experiments.policy import Policies
 from dethpc.master.experiments.searches import Searches
-from dethpc.master.experiments.taking_in import Copies
 from dethpc.master.experiments.unmanaged import Unmanaged
 from dethpc.master.files.retention import LogRetention
 from dethpc.master.http.auth import Auth, Forbidden, Principal
-from dethpc.master.http.connection import VISIT
-from dethpc.master.http.door import Visit
 from dethpc.master.http.doorbell import Doorbell
+from dethpc.master.http.limits import CLIENT, Client
 from dethpc.master.http.middleware import GRANT
+from dethpc.master.http.models import Pagination, page, paged
 from dethpc.master.http.page_sessions import Grant
 from dethpc.master.http.service import Services
 from dethpc.master.installation import Installation
 from dethpc.master.submitting.image_pulls import Images
+from dethpc.master.tasks.launching import Launcher
 from dethpc.master.watching.cluster_view import ClusterView
 from dethpc.master.watching.foreign_runs import ForeignRuns
 from dethpc.master.watching.wait_reasons import WaitReasons
 from dethpc.master.watching.worker_reports import WorkerReports
 from dethpc.master.webhooks.service import Webhooks
 from dethpc.state import queries
-from dethpc.state.queries import Order
-from dethpc.state.store import SqlStore
-from dethpc.web.access import May
+from dethpc.state.queries import Order, Page, placement
+from dethpc.state.store import NarrowStore, SqlStore
+from dethpc.web.access import May, is_read
 
 
 def services(request: Request) -> Services:
@@ -62,6 +66,10 @@ async def policies(request: Request) -> Policies:
     return services(request).checkpoints.policies
 
 
+async def all_services(request: Request) -> Services:
+    return services(request)
+
+
 async def logged_in(request: Request) -> Principal:
     """Any user, whatever their role, and any run."""
     return cast(Principal, request.state.principal)
@@ -70,25 +78,119 @@ async def logged_in(request: Request) -> Principal:
 async def principal(request: Request) -> Principal:
     """A run, or a user whose role allows a request of this method about what a run may ask for."""
     who = await logged_in(request)
-    who.must_be(Role.VIEWER if request.method == "GET" else Role.EDITOR)
+    reads = request.method == "GET"
+    await _check_role(request, who, Role.VIEWER if reads else Role.EDITOR, in_any_workspace=reads)
     return who
 
 
-def _at_least(role: Role) -> Callable[[Request], Awaitable[Principal]]:
+def _at_least(role: Role, *, in_any_workspace: bool = False) -> Callable[[Request], Awaitable[Principal]]:
+    """``in_any_workspace``: a role in one workspace suffices where the path names nothing that lies in any, because the route reads
+    by ``Reading`` and ``TheStore`` alone, which are narrowed, and asks ``must_be`` about what a body names."""
+
     async def user(request: Request) -> Principal:
         who = await logged_in(request)
         if who.is_run:
             raise Forbidden("a run's token does not allow this")
-        who.must_be(role)
+        await _check_role(request, who, role, in_any_workspace=in_any_workspace)
         return who
 
     return user
 
 
+editor = _at_least(Role.EDITOR)
+
+
+async def _check_role(request: Request, who: Principal, role: Role, *, in_any_workspace: bool) -> None:
+    """Raises: Forbidden; NotFound about what lies in a workspace that the user does not see."""
+    if who.is_run or who.role >= role:
+        return
+    lacking = 0
+    if who.workspaces:
+        places = await asyncio.to_thread(_places, request)
+        for name, workspaces in places.items():
+            if not workspaces or any(who.role_in(id) < Role.VIEWER for id in workspaces):
+                if _names_new(request):
+                    raise AlreadyExists(
+                        f"the name is taken: there is a {name} in another workspace; choose another name"
+                    )
+                raise NotFound(f"{name} not found")
+        if places and all(who.role_in(id) >= role for workspaces in places.values() for id in workspaces):
+            return
+        lacking = next((id for ids in places.values() for id in sorted(ids) if who.role_in(id) < role), 0)
+        if not places and in_any_workspace and max(who.workspaces.values()) >= role:
+            return
+    who.must_be(role, lacking)
+
+
+_NOUNS = {
+    "experiment_id": "experiment",
+    "trial_id": "trial",
+    "run_id": "trial",
+    "run": "run",
+    "task_id": "task",
+    "launched_task_id": "task",
+    "command_id": "task",
+    "notebook_id": "task",
+    "shell_id": "task",
+    "tensorboard_id": "task",
+    "uuid": "checkpoint",
+    "job_id": "job",
+    "workspace_id": "workspace",
+    "project_id": "project",
+    "model_name": "model",
+    "webhook_id": "webhook",
+}
+"""What the parameters of paths name."""
+
+_BY_TEXT = ("run", "task", "job", "checkpoint")
+"""Nouns whose ids are text, digits or not."""
+
+
+def _places(request: Request) -> dict[str, set[int]]:
+    """The workspaces of each thing that the path names; of none where it does not exist. Nothing for "all projects"."""
+    places = {}
+    with services(request).store.read() as connection:
+        for noun, value in _named(request):
+            places[f"{noun} {value}"] = placement.workspaces_of(connection, noun, value)
+        if _names_new(request):
+            places = {name: workspaces for name, workspaces in places.items() if workspaces}  # it may be a new one
+    return places
+
+
+def _names_new(request: Request) -> bool:
+    """Whether the path names what may be created."""
+    return _route(request) == "/api/v1/templates/{name}" and request.method in ("POST", "PUT")
+
+
+def _route(request: Request) -> str:
+    """Its path as it was declared; "" of the proxy, which has none."""
+    route = request.scope.get("route")
+    return route.path if route is not None else ""
+
+
+def _named(request: Request) -> Iterator[tuple[str, Any]]:
+    path = _route(request)
+    for name, value in request.path_params.items():
+        if name in _NOUNS:
+            number = int(value) if re.fullmatch(r"-?[0-9]{1,18}", str(value)) else None
+            if name in ("workspace_id", "project_id") and number is not None and number <= 0:
+                continue
+            if name == "model_name":
+                yield ("model", value) if number is None or number < 0 else ("model_id", number)
+            else:
+                yield _NOUNS[name], value if number is None or _NOUNS[name] in _BY_TEXT else number
+        elif name == "allocation_id":
+            yield "run", str(value).rpartition(".")[0]
+        elif name == "key" and path.startswith("/api/v1/projects/key/"):
+            yield "key", str(value).upper()
+        elif name == "name" and path.startswith("/api/v1/templates/"):
+            yield "template", value
+
+
 async def peer(request: Request) -> str:
     """Who is at the other end of the connection: see ``master.http.peer``."""
-    visit: Visit | None = getattr(request.state, VISIT, None)
-    return visit.peer if visit is not None else ""
+    client: Client | None = getattr(request.state, CLIENT, None)
+    return client.peer if client is not None else ""
 
 
 def page_grant(request: Request) -> Grant | None:
@@ -102,23 +204,45 @@ async def creating(request: Request) -> bool:
     return page is None or page.may is May.RUN
 
 
-def reading(request: Request) -> Iterator[Connection]:
+async def readable(request: Request) -> SqlStore | NarrowStore:
+    """What the principal may see of the store; and where the request changes something, what they may change."""
+    who: Principal | None = getattr(request.state, "principal", None)
+    role = Role.VIEWER if is_read(request.method, request.url.path) else Role.EDITOR
+    workspaces = who.workspaces_as(role) if who is not None and who.workspaces else None
+    store: SqlStore = services(request).store
+    return store if workspaces is None else NarrowStore(store, workspaces)
+
+
+TheStore = Annotated[SqlStore | NarrowStore, Depends(readable)]
+
+
+async def visible_records(request: Request) -> RecordReader:
+    """The records that the principal may see, also where the request changes something."""
+    who: Principal = request.state.principal
+    return services(request).records.within(who.workspaces_as(Role.VIEWER))
+
+
+VisibleRecords = Annotated[RecordReader, Depends(visible_records)]
+
+
+def reading(store: TheStore) -> Iterator[Connection]:
     """A read-only connection for the time of the route's function."""
-    with services(request).store.read() as connection:
+    with store.read() as connection:
         yield connection
 
 
+TheServices = Annotated[Services, Depends(all_services)]
 TheInstallation = Annotated[Installation, _part("installation")]
 TheAuth = Annotated[Auth, _part("auth")]
-TheElsewhere = Annotated[ForeignRuns, _part("elsewhere")]
+TheForeignRuns = Annotated[ForeignRuns, _part("foreign_runs")]
 TheRecords = Annotated[Records, _part("records")]
-TheStore = Annotated[SqlStore, _part("store")]
 TheControl = Annotated[Control, _part("control")]
 TheCreator = Annotated[Creator, _part("creator")]
+TheLauncher = Annotated[Launcher, _part("launcher")]
 TheCopies = Annotated[Copies, _part("copies")]
 TheSearches = Annotated[Searches, _part("searches")]
 TheUnmanaged = Annotated[Unmanaged, _part("unmanaged")]
-TheBeside = Annotated[WorkerReports, _part("beside")]
+TheWorkerReports = Annotated[WorkerReports, _part("worker_reports")]
 TheCheckpoints = Annotated[Checkpoints, _part("checkpoints")]
 TheRetention = Annotated[LogRetention, _part("retention")]
 ThePolicies = Annotated[Policies, Depends(policies)]
@@ -127,9 +251,13 @@ TheWaits = Annotated[WaitReasons, _part("waits")]
 TheImages = Annotated[Images, _part("images")]
 TheDoorbell = Annotated[Doorbell, _part("doorbell")]
 TheWebhooks = Annotated[Webhooks, _part("webhooks")]
+ViewerSomewhere = Annotated[Principal, Depends(_at_least(Role.VIEWER, in_any_workspace=True))]
+EditorSomewhere = Annotated[Principal, Depends(_at_least(Role.EDITOR, in_any_workspace=True))]
+AdminSomewhere = Annotated[Principal, Depends(_at_least(Role.ADMIN, in_any_workspace=True))]
+"""Also those who have the role in one workspace alone, and whom the route shows nothing else."""
 AnyUser = Annotated[Principal, Depends(_at_least(Role.NONE))]
 Viewer = Annotated[Principal, Depends(_at_least(Role.VIEWER))]
-Editor = Annotated[Principal, Depends(_at_least(Role.EDITOR))]
+Editor = Annotated[Principal, Depends(editor)]
 Owner = Annotated[Principal, Depends(_at_least(Role.ADMIN))]
 """The owner of the master, and who is made an admin beside them."""
 Peer = Annotated[str, Depends(peer)]
@@ -172,6 +300,46 @@ Limit = Annotated[int, Query(description="At most this many items; 0 or -1: all 
 Offset = Annotated[int, Query(description="Skip this many items; a negative number counts from the end.")]
 OrderBy = Annotated[str, Query(alias="orderBy")]
 SortBy = Annotated[str, Query(alias="sortBy")]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Paging:
+    """Which page of a list a request is for."""
+
+    limit: Limit = 0
+    offset: Offset = 0
+
+    @property
+    def page(self) -> Page:
+        return page(self.offset, self.limit)
+
+    def of(self, items: Sequence[T]) -> tuple[list[T], Pagination]:
+        """The page of a list that is in memory."""
+        return paged(items, self.offset, self.limit)
+
+    def pagination(self, total: int, begin: int, count: int) -> Pagination:
+        return Pagination.of(total, begin, self.limit, count)
+
+
+@dataclass(frozen=True, slots=True)
+class Sorting:
+    """In which order a request is for a list."""
+
+    sort_by: SortBy = ""
+    order_by: OrderBy = ""
+
+    @property
+    def descending(self) -> bool:
+        return self.order_by == "ORDER_BY_DESC"
+
+    def order(self, unsorted: str = "id") -> Order:
+        return order(self.sort_by, self.order_by, unsorted)
+
+
+ThePage = Annotated[Paging, Depends()]
+TheOrder = Annotated[Sorting, Depends()]
 
 
 def order(sort_by: str, order_by: str, unsorted: str = "id") -> Order:

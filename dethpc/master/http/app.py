@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import logging
+import re
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Any
@@ -21,13 +22,14 @@ from starlette.types import ASGIApp
 
 from dethpc import errors
 from dethpc.master.http.auth import Forbidden
-from dethpc.master.http.bodies import BodyLimits
-from dethpc.master.http.middleware import PAGE_FILES, PAGES, AuthMiddleware, error_body
-from dethpc.master.http.nouns import ROUTERS
+from dethpc.master.http.middleware import PAGE_FILES, PAGES, PROXY, AuthMiddleware, BodyLimits, error_body
+from dethpc.master.http.nouns import ROUTERS, cluster_messages
 from dethpc.master.http.passwords import TooManyLogins
 from dethpc.master.http.preemptions import Preemptions
 from dethpc.master.http.service import Services
-from dethpc.master.http.unserved import why_not
+from dethpc.master.proxy.origins import OriginMiddleware
+from dethpc.master.proxy.paths import Paths
+from dethpc.master.proxy.relays import ServiceBusy, ServiceUnavailable
 from dethpc.web.app import Pages
 
 _log = logging.getLogger(__name__)
@@ -50,10 +52,28 @@ _ANSWERS: list[tuple[type[Exception], int, int, str]] = [
     (errors.SubmitDeferred, 503, 14, "Unavailable"),
     (errors.StoreUnavailable, 503, 14, "Unavailable"),
     (errors.LeaseHeld, 503, 14, "Unavailable"),
+    (ServiceUnavailable, 502, 14, "Unavailable"),
+    (ServiceBusy, 503, 14, "Unavailable"),
     (errors.DethpcError, 500, 13, "Internal"),
 ]
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+
+
+_BINDINGS = "pools are bound to no workspace: every workspace may use each of them"
+_KUBERNETES = "this cluster runs Slurm, and no Kubernetes"
+_OURS = "jobs of dethpc do not start, meet or end by this request, but by their run directory (docs/run-directory.md)"
+
+_UNSERVED: dict[str, str] = {
+    # endpoints of Determined's API that this one does not serve, each with a sentence for the user of a client:
+    # a regular expression of the beginning of paths, up to a "/"; the first that fits counts
+    r"/api/v1/allocations": _OURS,
+    r"/api/v1/(k8s-resource-managers|namespace-bindings)": _KUBERNETES,
+    r"/api/v1/workspaces/[^/]+/((list-)?namespace-bindings|get-k8s-resource-quotas|set-resource-quota)": _KUBERNETES,
+    r"/api/v1/resource-pools/[^/]+/workspace-bindings": _BINDINGS,
+    r"/users": "users have API v1 alone: /api/v1/users",
+}
+_SENTENCES = [(re.compile(f"(?:{beginning})(?:/|$)"), sentence) for beginning, sentence in _UNSERVED.items()]
 
 
 def create_app(services: Services) -> FastAPI:
@@ -81,19 +101,30 @@ def create_app(services: Services) -> FastAPI:
     # Browsers tell servers on one host apart by no port: who looks at two masters through ssh -L is logged in to both.
     cookie = f"dethpc_session_{services.installation.cluster_id[:8]}"
     app.mount(PAGES, _pages(app, services, cookie))
+    app.mount(PROXY, Paths(services.relays, services.auth))
     for router in ROUTERS:
         app.router.routes += router.routes  # to include the router would make each of its routes once more
     app.add_middleware(BodyLimits)
     app.add_middleware(AuthMiddleware, auth=services.auth, cookie=cookie)
+    app.add_middleware(OriginMiddleware, origins=services.origins, relays=services.relays)
     return app
 
 
 def _pages(app: FastAPI, services: Services, cookie: str) -> ASGIApp:
-    elsewhere, installation = services.elsewhere, services.installation
+    foreign_runs, installation = services.foreign_runs, services.installation
 
     def notice() -> str:
         trouble = f"The master answers, and {installation.trouble}." if installation.trouble else ""
-        return " ".join(filter(None, (trouble, elsewhere.notice, services.cluster.notice)))
+        replaced = f"Note: {installation.replaced}." if installation.replaced else ""
+        message = cluster_messages.current(services.records)
+        parts = (
+            message.message if message is not None else "",
+            trouble,
+            foreign_runs.notice,
+            services.cluster.notice,
+            replaced,
+        )
+        return " ".join(filter(None, parts))
 
     return Pages(app, services.commits, services.auth.pages, installation.version, cookie, notice).application()
 
@@ -142,11 +173,16 @@ def _unfit(request: Request, error: Exception) -> JSONResponse:
 
 def _http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    if error.status_code in (404, 405) and (why := why_not(request.url.path)) is not None:
+    if error.status_code in (404, 405) and (why := _why_not(request.url.path)) is not None:
         return JSONResponse(error_body(12, "Unimplemented", f"{request.method} {request.url.path}: {why}"), 501)
     code, reason = {404: (5, "NotFound"), 405: (12, "Unimplemented")}.get(error.status_code, (2, "Unknown"))
     message = f"{request.method} {request.url.path}: {error.detail or HTTPStatus(error.status_code).phrase}"
     return JSONResponse(error_body(code, reason, message), error.status_code, error.headers)
+
+
+def _why_not(path: str) -> str | None:
+    """Why there is no answer to any request at ``path`` that no route serves; None where Determined has none either."""
+    return next((sentence for pattern, sentence in _SENTENCES if pattern.match(path)), None)
 
 
 def _gone(request: Request, error: Exception) -> Response:
@@ -165,4 +201,6 @@ def _unforeseen(request: Request, error: Exception) -> JSONResponse:
         message = f"{place}: {error.strerror}. Make room, or make it writable, then try again. Trials go on meanwhile"
     elif isinstance(error, OSError) and error.strerror:
         message = f"{type(error).__name__}: {error.strerror}; see the master's log"
+    if replaced := request.app.state.services.installation.replaced:
+        message = f"{message}. Note: {replaced}"
     return JSONResponse(error_body(13, "Internal", message), 500)

@@ -16,14 +16,14 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dethpc.client.proof import RunToken, proof
 from dethpc.domain.facts import Run
-from dethpc.domain.records import Group, RoleAssignment, Token, TokenKind, User
+from dethpc.domain.records import Group, RoleAssignment, Token, TokenKind, User, WorkspaceRole
 from dethpc.domain.roles import NAMES, Role
 from dethpc.domain.states import RunState
 from dethpc.errors import MasterError, NotFound, Refused, RunOver, Unauthorized
@@ -34,6 +34,7 @@ from dethpc.rundir.home import Home
 from dethpc.rundir.token import damaged as damaged_token
 from dethpc.rundir.token import read as read_token
 from dethpc.state import queries
+from dethpc.state.queries.users import UserName
 
 if TYPE_CHECKING:
     from dethpc.master.durable.records import Records
@@ -62,19 +63,49 @@ class Principal:
     trial_id: int | None = None
     user_id: int = 0
     username: str = ""
+    display_name: str = ""
     role: Role = Role.NONE
+    workspaces: Mapping[int, Role] = field(default_factory=dict)
+    """The user's roles in single workspaces, by id. ``role`` holds for all of them."""
 
     @property
     def is_run(self) -> bool:
         return self.run_id is not None
 
-    def must_be(self, role: Role) -> None:
-        """Raises Forbidden for a user who is less. What a run may do is not a matter of roles."""
-        if not self.is_run and self.role < role:
-            raise Forbidden(
-                f"user {self.username!r} needs the role {NAMES[role]} for this, which an admin of this master can assign: "
-                f"det rbac assign-role {NAMES[role]} --username-to-assign {self.username}"
-            )
+    @property
+    def user(self) -> UserName:
+        """As lists name them."""
+        return UserName(self.user_id, self.username, self.display_name or self.username)
+
+    def role_in(self, workspace_id: int) -> Role:
+        return max(self.role, self.workspaces.get(workspace_id, Role.NONE))
+
+    def role_in_all(self, workspaces: Iterable[int]) -> Role:
+        """The least in any of them; where there is none, that in all workspaces."""
+        return min((self.role_in(id) for id in workspaces), default=self.role)
+
+    def workspaces_as(self, role: Role) -> frozenset[int] | None:
+        """Those in which the user has at least this role; None: all. What a run may see is not a matter of roles."""
+        if self.is_run or self.role >= role:
+            return None
+        return frozenset(id for id, own in self.workspaces.items() if own >= role)
+
+    def must_be(self, role: Role, workspace_id: int = 0) -> None:
+        """Raises Forbidden for a user who is less, in all workspaces or in this one. What a run may do is not a matter of roles."""
+        if self.is_run or self.role_in(workspace_id) >= role:
+            return
+        name, where, option = NAMES[role], "", ""
+        if workspace_id:
+            name = "WorkspaceAdmin" if role is Role.ADMIN else name
+            where, option = f" in workspace {workspace_id}", " --workspace-name NAME"
+        elif self.workspaces:
+            where = " in all workspaces"
+        elsewhere = ", ".join(str(id) for id in sorted(self.workspaces_as(role) or ()))
+        there = f"; it holds in workspace {elsewhere} alone" if elsewhere else ""
+        raise Forbidden(
+            f"user {self.username!r} needs the role {name}{where} for this{there}. An admin can assign it: "
+            f"det rbac assign-role {name} --username-to-assign {self.username}{option}"
+        )
 
 
 class Forbidden(MasterError):
@@ -95,6 +126,9 @@ def salted(password: str) -> str:
     return hashlib.sha512((_CLIENT_SALT + password).encode()).hexdigest() if password else ""
 
 
+_EVERYBODY = 0
+
+
 class Auth:
     """Checks tokens and passwords. Every method may be called from any thread."""
 
@@ -108,11 +142,16 @@ class Auth:
         self._token = _owner_token(Home(home).token)
         self.tls: Tls | None = None  # what the server that asks speaks
         self._seen: dict[str, tuple[float, Principal]] = {}
-        self._passwords, self.codes = Passwords(), OneTimeCodes()
+        self._ends: dict[int, float] = {}  # by user: when some login of theirs last ended, by the monotonic clock
+        self._passwords, self.codes = Passwords(), OneTimeCodes("det ui prints another one")
         self.pages = PageSessions(self, records, self._token)
         self._as_owner = self.principal_of(self.user)
         self._changing = threading.Lock()  # nobody logs in by a password that is being changed
         self._notice_new_token_file()
+
+    def derived_key(self, use: str) -> bytes:
+        """A key that lasts as long as the owner's token, and tells nothing of it."""
+        return hmac.digest(self._token.encode(), f"dethpc {use}".encode(), "sha256")
 
     @property
     def user(self) -> User:
@@ -123,18 +162,30 @@ class Auth:
         """May read the database. Raises Unauthorized for one who is not active."""
         if not user.active:
             raise Unauthorized(f"user {user.username!r} was deactivated", 401)
-        return Principal(self.owner, user_id=user.id, username=user.username, role=self._role(user))
+        role, workspaces = self._roles(user)
+        return Principal(
+            self.owner,
+            user_id=user.id,
+            username=user.username,
+            display_name=user.display_name,
+            role=role,
+            workspaces=workspaces,
+        )
 
-    def _role(self, user: User) -> Role:
+    def _roles(self, user: User) -> tuple[Role, dict[int, Role]]:
+        """The one that holds for all workspaces, and those in single ones."""
         if user.admin or user.username == self.owner:
-            return Role.ADMIN
+            return Role.ADMIN, {}
         groups = {group.id for group in self._records.find(Group) if not group.deleted and user.id in group.members}
-        roles = [
-            Role(assignment.role)
-            for assignment in self._records.find(RoleAssignment)
-            if assignment.user_id == user.id or assignment.group_id in groups
-        ]
-        return max(roles, default=Role.NONE)
+
+        def own(assignment: RoleAssignment | WorkspaceRole) -> bool:
+            return assignment.user_id == user.id or assignment.group_id in groups
+
+        role = max((Role(one.role) for one in self._records.find(RoleAssignment) if own(one)), default=Role.NONE)
+        workspaces: dict[int, Role] = {}
+        for one in filter(own, self._records.find(WorkspaceRole)):
+            workspaces[one.workspace_id] = max(Role(one.role), workspaces.get(one.workspace_id, Role.NONE))
+        return role, workspaces
 
     # --- tokens
 
@@ -183,9 +234,18 @@ class Auth:
             return queries.run(connection, run_id)
         return None
 
+    def last_end(self, user_id: int) -> float:
+        """When a login of the user last ended here, by the monotonic clock: what was let in before by a login is let in no more."""
+        return max(self._ends.get(user_id, 0.0), self._ends.get(_EVERYBODY, 0.0))
+
+    def note_end(self, user_id: int | None) -> None:
+        """A login of the user has ended; None: those of all users."""
+        self._ends[_EVERYBODY if user_id is None else user_id] = time.monotonic()
+
     def logout(self, token: str) -> None:
         """End a session. The owner's token file stays what it is."""
         for session in self._records.find(Token, sha256=digest(token)):
+            self.note_end(session.user_id)
             if session.kind is TokenKind.SESSION:
                 self._records.drop(session)
             elif session.kind is TokenKind.ACCESS:
@@ -194,6 +254,7 @@ class Auth:
     def end_all(self, user_id: int | None = None) -> None:
         """End every login and access token, or those of one user; what they were stays in lists. The owner's token file stays what
         it is."""
+        self.note_end(user_id)
         for token in self._records.find(Token):
             if not token.revoked and token.kind is not TokenKind.OWNER and user_id in (None, token.user_id):
                 self._records.change(Token, token.id, to=lambda token: replace(token, revoked=True))
@@ -258,26 +319,30 @@ class Auth:
         """Within, the password is that of the user, who is active, and does not change. ``hashed``: the client has put its salt and
         hash on it already. ``peer``: who asks.
 
-        Raises: Unauthorized, with one message whatever was wrong; TooManyLogins.
+        Raises: Unauthorized, with one message whatever was wrong; Forbidden for who is not active; TooManyLogins.
         """
-        given = password if hashed else salted(password)
-        for text in (username, given):
+        salted_password = password if hashed else salted(password)
+        for text in (username, salted_password):
             text.encode()  # what UTF-8 cannot spell is refused, not looked for
-        named = next(iter(self._records.find(User, username=username)), None)
-        user_exists = named is not None and named.active and given != ""
-        user = named if named is not None and user_exists else self.user  # a check that takes as long
+        record = next(iter(self._records.find(User, username=username)), None)
+        user_exists = record is not None and salted_password != ""
+        user = record if record is not None and user_exists else self.user  # a check that takes as long
         # Nobody guesses the token: who has it need not wait for those who guess.
         by_token = user_exists and user.username == self.owner
-        if not (by_token and hmac.compare_digest(given.encode(), salted(self._token).encode())):
-            if not self._passwords.check(given, user.password, user_exists=user_exists, peer=peer, name=username):
+        if not (by_token and hmac.compare_digest(salted_password.encode(), salted(self._token).encode())):
+            if not self._passwords.check(
+                salted_password, user.password, user_exists=user_exists, peer=peer, name=username
+            ):
                 raise Unauthorized("invalid credentials", 401)
             if self._passwords.outdated(user.password):
-                user = self._keep_password(given, user.id)
+                user = self._keep_password(salted_password, user.id)
         with self._changing:
-            now = self._records.get(User, user.id)
-            if now.password != user.password or not now.active:
+            current = self._records.get(User, user.id)
+            if current.password != user.password:
                 raise Unauthorized("the password was changed meanwhile: log in again", 401)
-            yield now
+            if not current.active:
+                raise Forbidden(f"user is not active: an admin has deactivated {current.username!r}")
+            yield current
 
     def set_password(self, password: str, *, hashed: bool, user_id: int | None = None) -> None:
         """Of a user, by default of the owner. Ends their every login and access token: whoever has one may have it by the old
@@ -288,8 +353,8 @@ class Auth:
         if not password:
             raise Refused(f"the password is empty; it needs at least {LEAST_PASSWORD} characters")
         self.check_password(password, hashed=hashed)
-        given = password if hashed else salted(password)
-        self.end_all(self._keep_password(given, user_id).id)
+        salted_password = password if hashed else salted(password)
+        self.end_all(self._keep_password(salted_password, user_id).id)
 
     def check_password(self, password: str, *, hashed: bool) -> None:
         """Raises Refused for one that is too short. Without any ("") nobody can log in by one."""

@@ -32,7 +32,9 @@ class _Code:
 class OneTimeCodes:
     """Only their digests are kept. Any thread may call it."""
 
-    def __init__(self) -> None:
+    def __init__(self, another: str) -> None:
+        """``another``: how to get another code, as a clause for who comes with a used one."""
+        self._another = another
         self._lock = threading.Lock()
         self._codes: dict[str, _Code] = {}
 
@@ -55,13 +57,11 @@ class OneTimeCodes:
         with self._lock:
             entry = self._codes.get(key)
             if entry is not None and peer.startswith("user ") and peer not in entry.users:
-                log.warning("a one-time code of det ui was shown by %s of this machine, and refused", peer)
+                log.warning("a one-time code was shown by %s of this machine, and refused", peer)
                 raise Unauthorized("this link belongs to another user of this machine", 401)
             self._codes.pop(key, None)
         if entry is None or entry.until <= time.monotonic():
-            raise Unauthorized(
-                f"this link was used or is older than {LIFESPAN / 60:.0f} minutes; det ui prints another one", 401
-            )
+            raise Unauthorized(f"this link was used or is older than {LIFESPAN / 60:.0f} minutes; {self._another}", 401)
         return entry.content
 
 

@@ -92,6 +92,8 @@ class Commits:
 
     def _wake(self, touched: set[int | None]) -> None:
         names = {f"experiment-{number}" for number in touched if number is not None} | {"experiments"}
+        if None in touched:
+            names.add("tasks")
         for name in names & self._watching.keys():
             self._owe(self._watching[name])
 

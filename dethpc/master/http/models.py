@@ -16,10 +16,10 @@ from pydantic_core import to_json
 
 from dethpc.config.secrets import masked_text
 from dethpc.config.wording import show
-from dethpc.domain.not_finite import spelled
 from dethpc.domain.reports import MOST_LEVELS, too_deep
 from dethpc.domain.secrets import masked
 from dethpc.domain.states import CheckpointState, State
+from dethpc.domain.text.not_finite import spelled
 from dethpc.errors import Refused
 from dethpc.state.queries import Page
 
@@ -103,23 +103,25 @@ class Shown(dict[str, Any]):
 
     @classmethod
     def of(cls, config: dict[str, Any]) -> Shown:
-        return cls(masked(plain(config)))
+        return cls(_without_secrets(config))
 
 
-def _shown(config: Any) -> Any:
+def _without_secrets(config: Any) -> Any:
     """Those of the last pages are kept: a list is asked for again and again, and hardly a configuration in it ever changes."""
-    if isinstance(config, Shown):
-        return config
     try:
         text = to_json(config)
     except ValueError:  # too deep, or text that UTF-8 cannot spell
         text = None
-    return masked(plain(config)) if text is None or len(text) > _LARGEST_KEPT else _shown_again(text)
+    return masked(plain(config)) if text is None or len(text) > _LARGEST_KEPT else _without_secrets_of(text)
 
 
 @lru_cache(maxsize=256)
-def _shown_again(text: bytes) -> Any:
+def _without_secrets_of(text: bytes) -> Any:
     return masked(plain(json.loads(text)))
+
+
+def _shown(config: Any) -> Any:
+    return config if isinstance(config, Shown) else _without_secrets(config)
 
 
 _LARGEST_KEPT = 8 << 10  # bytes
@@ -140,12 +142,6 @@ def time(at: float) -> str:
 
 def time_or_none(at: float | None) -> str | None:
     return None if at is None else time(at)
-
-
-def seconds(text: str) -> float:
-    """Seconds since the epoch of an RFC 3339 time. Raises: ValueError."""
-    moment = datetime.fromisoformat(text.strip().replace("Z", "+00:00").replace("z", "+00:00"))
-    return moment.replace(tzinfo=moment.tzinfo or timezone.utc).timestamp()
 
 
 def state(value: Enum) -> str:

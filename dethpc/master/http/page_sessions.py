@@ -27,7 +27,7 @@ from dethpc.domain.records import Token, TokenKind, User
 from dethpc.domain.roles import Role
 from dethpc.errors import Unauthorized
 from dethpc.master.http.codes import digest
-from dethpc.web.access import Begun, May, is_loopback
+from dethpc.web.access import Begun, May, is_loopback, is_read
 
 if TYPE_CHECKING:
     from dethpc.master.durable.records import Records
@@ -42,11 +42,12 @@ LONGEST = 30 * 24 * 3600.0
 _MOST = 1000  # sessions at a time; the oldest go first
 _ARRIVAL = 300.0  # seconds from a login until its cookie is set
 
-_LOOKS = re.compile(r"POST /api/v1/(preview-hp-search|experiments/\d+/file|experiments)")
-"""What changes nothing, although it is no GET. Creating an experiment does; its route asks, because validating one does not."""
+_CREATE = ("POST", "/api/v1/experiments")
+"""Its route asks what the page may do, because validating an experiment changes nothing."""
 
 _RUNS = re.compile(
     r"(POST /api/v1/(auth/code|tokens|users.*|experiments/continue|generic-tasks|commands|notebooks|shells|tensorboards))"
+    r"|(POST /api/v1/tasks/[^/]+/proxy-tickets)"
     r"|((POST|PATCH|PUT|DELETE) /api/v1/(users|groups|roles).*)"
 )
 """What runs code or hands out access."""
@@ -77,7 +78,8 @@ class PageSession:
 
     @property
     def role(self) -> Role:
-        return self.principal.role
+        """The highest, be it that of a single workspace: there, its buttons work."""
+        return max(self.principal.role, *self.principal.workspaces.values(), Role.NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +91,9 @@ class Grant:
     may: May
 
     def allows(self, method: str, path: str) -> bool:
-        request = f"{method} {path}"
-        if method in ("GET", "HEAD") or _LOOKS.fullmatch(request):
+        if is_read(method, path) or (method, path) == _CREATE:
             return True
-        return self.may >= (May.RUN if _RUNS.fullmatch(request) else May.ACT)
+        return self.may >= (May.RUN if _RUNS.fullmatch(f"{method} {path}") else May.ACT)
 
 
 class PageSessions:
@@ -204,12 +205,13 @@ class PageSessions:
         with self._lock:
             self._sessions = {key: session for key, session in self._sessions.items() if session.row != login.row}
         for row in self._records.find(Token, id=login.row):
+            self._auth.note_end(row.user_id)
             self._records.drop(row)
 
     # --- going on with the next master
 
     def renewal(self, login: PageSession, address: tuple[str, int]) -> Mapping[str, str]:
-        """What a page keeps in memory. ``server``: what the next master's socket must be, too, or somebody relays."""
+        """What a page keeps in memory. ``server``: what the next master's socket must be, too, or another server relays."""
         return {"name": login.name, "key": self._renewal_key(login.name).hex(), "server": _server(address)}
 
     def successor(self, name: str, nonce: str, address: tuple[str, int], home: str) -> Mapping[str, str]:

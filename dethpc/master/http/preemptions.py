@@ -22,8 +22,8 @@ class Preemptions:
         self._ended = False
 
     async def wait(self, attempt: AttemptId, timeout: float) -> bool:
-        """Whether the attempt should stop; after ``timeout`` seconds at the latest. A master that ends says no at once: whoever
-        asks looks into the run directory meanwhile."""
+        """Whether the attempt should stop; after ``timeout`` seconds at the latest. A master that ends says no at once: its
+        clients look into the run directory meanwhile."""
         if await asyncio.to_thread(self._should_stop, attempt):
             return True
         if timeout <= 0 or self._ended:

@@ -1,4 +1,4 @@
-"""The factory of the API's routers, and the routes that serialize their responses in their own thread.
+"""The factory of the API's routers, and the routes that check their parameters and serialize their responses in their own thread.
 
 FastAPI alone would validate each response against its model again and write its JSON in the event loop, which delays all other
 requests: a page of a hundred experiments takes as long as ten small requests. It would also open and close a route's database
@@ -8,20 +8,23 @@ connection in two more threads.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, MutableMapping
 from functools import wraps
 from typing import Any, get_type_hints
+from urllib.parse import parse_qsl, urlencode
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel
+from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticSerializationError
 from starlette.types import Receive, Scope, Send
 
+from dethpc.errors import NotFound, Refused
 from dethpc.master.http.access import Reading, TheStore
-from dethpc.master.http.bodies import as_json
-from dethpc.master.http.parameters import ids_that_can_be, only_known_parameters, respell
+from dethpc.master.http.middleware import as_json
 
 Endpoint = Callable[..., Any]
 
@@ -40,6 +43,61 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 """Answers that any route may give. Their bodies have one form: ``{"error": {"code", "reason", "error"}}``."""
+
+_PARAMETERS: dict[tuple[Callable[..., Any], str], frozenset[str]] = {}
+
+
+async def ids_that_can_be(request: Request) -> None:
+    """Nothing has a number that no row can hold. Raises NotFound, before a database is asked."""
+    for name, value in request.path_params.items():
+        if name.endswith("_id") and any(part.isdecimal() and len(part) > 18 for part in value.strip("-").split(".")):
+            raise NotFound(f"{name.removesuffix('_id').replace('_', ' ')} {value[:40]} not found")
+
+
+def respell(scope: MutableMapping[str, Any], route: APIRoute) -> None:
+    """Parameters of a request may be written as in ``sort_by``, which Determined's gateway reads, too: they get the names that the
+    route has for them."""
+    query: bytes = scope.get("query_string", b"")
+    if b"_" not in query:
+        return
+    parameters = _parameters(route)
+    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+    scope["query_string"] = urlencode([(_spelling(name, parameters), value) for name, value in pairs]).encode()
+
+
+def _spelling(name: str, parameters: frozenset[str]) -> str:
+    camel = ".".join(to_camel(part) for part in name.split("."))
+    return camel if name not in parameters and camel in parameters else name
+
+
+async def only_known_parameters(request: Request) -> None:
+    """An ignored filter would make a request act on the wrong objects. Raises: Refused."""
+    if not request.query_params:
+        return
+    route: APIRoute = request.scope["route"]
+    parameters = _parameters(route)
+    unknown = [name for name in request.query_params if name not in parameters]
+    if unknown:
+        there = f"it has {', '.join(sorted(parameters))}" if parameters else "it has none"
+        raise Refused(
+            f"{request.method} {request.url.path} does not know the parameter {', '.join(unknown)[:200]!r}; {there}"
+        )
+
+
+def _parameters(route: APIRoute) -> frozenset[str]:
+    """Collected once: a route never changes."""
+    key = (route.endpoint, route.path_format)
+    if key not in _PARAMETERS:
+        _PARAMETERS[key] = frozenset(_names(route.dependant))
+    return _PARAMETERS[key]
+
+
+def _names(dependant: Dependant) -> Iterator[str]:
+    for parameter in dependant.query_params:
+        yield parameter.alias
+    for inner in dependant.dependencies:
+        yield from _names(inner)
+
 
 # The middleware checks the token: HTTPBearer puts it into /docs.
 GATE = (Depends(HTTPBearer(auto_error=False)), Depends(ids_that_can_be), Depends(only_known_parameters))

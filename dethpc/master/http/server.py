@@ -14,12 +14,11 @@ from contextlib import suppress
 import uvicorn
 from fastapi import FastAPI
 
-from dethpc.master.http.connection import Connection
-from dethpc.master.http.door import Arrival, Door
+from dethpc.master.heartbeat import Heartbeat
+from dethpc.master.http.limits import Connection, Connections
 from dethpc.master.http.peer import Peers
 from dethpc.master.http.tls import Tls
 from dethpc.master.http.unix_socket import OwnerSocket
-from dethpc.master.pulse import Pulse
 
 log = logging.getLogger(__name__)
 
@@ -38,17 +37,17 @@ sslproto.SSLProtocol.max_size = 16 << 10  # type: ignore[attr-defined]
 
 
 class Server(uvicorn.Server):
-    """Accepts what the door lets in. Ends soon whoever is connected: long-polls are answered, and what goes on then is cut off."""
+    """Serves TCP and, with limits of its own, the owner's Unix socket. When it ends, long-polls are answered, and connections that
+    go on after that are closed."""
 
     def __init__(self, app: FastAPI, tls: Tls | None = None, owner: OwnerSocket | None = None) -> None:
-        self._app, self.pulse = app, Pulse()
+        self._app, self.heartbeat = app, Heartbeat()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken = asyncio.Event()
         # Half of the files for connections; the database, logs and commands need some, too.
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self.door = Door(files * 3 // 8, lambda arrival: self._let_in(arrival, self.door))
-        # Limits of its own: whatever comes by TCP keeps no connection of the owner's waiting.
-        self._owner_door = Door(files // 8, lambda arrival: self._let_in(arrival, self._owner_door))
+        self.connections = Connections(files * 3 // 8)
+        self._owner_connections = Connections(files // 8)
         self._owner = owner
         self._owner_listener: socket.socket | None = None
         self._owner_accepts: asyncio.Task[None] | None = None
@@ -63,6 +62,7 @@ class Server(uvicorn.Server):
             access_log=False,
             lifespan="off",
             proxy_headers=False,
+            server_header=False,
             timeout_graceful_shutdown=LAST_ANSWERS + _TO_NOTICE,
         )
         config.load()
@@ -104,9 +104,9 @@ class Server(uvicorn.Server):
                 await asyncio.wait_for(self._woken.wait(), _TICK)
 
     async def on_tick(self, counter: int) -> bool:
-        self.pulse.beat()
-        self.door.sweep()
-        self._owner_door.sweep()
+        self.heartbeat.beat()
+        self.connections.close_late()
+        self._owner_connections.close_late()
         self._listen_to_owner()
         return await super().on_tick(counter)
 
@@ -115,7 +115,7 @@ class Server(uvicorn.Server):
         for listener in sockets or []:
             listener.setblocking(False)
             listener.listen(_QUEUE)
-            self._go_on(self._accept(listener, self.door))
+            self._go_on(self._accept(listener, self.connections))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for task in self._tasks:
@@ -125,15 +125,12 @@ class Server(uvicorn.Server):
         cut = asyncio.get_running_loop().call_later(LAST_ANSWERS, self._cut_off)
         await super().shutdown(sockets)
         cut.cancel()
-        self.door.close()
-        self._owner_door.close()
         self._peers.close()
 
     def _cut_off(self) -> None:
         """Streams end as where their reader goes. uvicorn would cancel them, and log each as a failure with a traceback."""
-        for connection in list(self.server_state.connections):
-            assert isinstance(connection, Connection)
-            connection.cut()
+        self.connections.cut()
+        self._owner_connections.cut()
 
     def _listen_to_owner(self) -> None:
         """On the owner's socket, which is made anew when it has gone."""
@@ -147,9 +144,9 @@ class Server(uvicorn.Server):
 
     async def _accept_owner(self, listener: socket.socket) -> None:
         with listener:
-            await self._accept(listener, self._owner_door)
+            await self._accept(listener, self._owner_connections)
 
-    async def _accept(self, listener: socket.socket, door: Door) -> None:
+    async def _accept(self, listener: socket.socket, connections: Connections) -> None:
         loop, count = asyncio.get_running_loop(), 0
         while True:
             try:
@@ -158,31 +155,39 @@ class Server(uvicorn.Server):
                 log.warning("a connection cannot be accepted: %s", error.strerror)
                 await asyncio.sleep(1.0 if error.errno in _NO_MORE else 0.0)
                 continue
-            door.arrive(Arrival(self._peers.name(sock), sock))
+            await self.serve_socket(sock, connections)
             count += 1
             if count % _AT_ONCE == 0:
                 await asyncio.sleep(0)
 
-    def _let_in(self, arrival: Arrival, door: Door) -> Connection:
+    async def serve_socket(self, sock: socket.socket, connections: Connections) -> None:
+        """Wait for a place for the accepted ``sock``, and begin to serve it."""
+        peer = self._peers.name(sock)
+        try:
+            await connections.place()
+        except asyncio.CancelledError:
+            sock.close()
+            raise
         connection = Connection(
-            door,
-            arrival,
+            connections,
+            peer,
+            sock,
             config=self.config,
             server_state=self.server_state,
             app_state=self.lifespan.state,
             _loop=asyncio.get_running_loop(),
         )
-        self._go_on(self._carry(connection, arrival.sock, door))
-        return connection
+        connections.add(connection)
+        self._go_on(self._carry(connection, sock, connections))
 
-    async def _carry(self, connection: Connection, sock: socket.socket, door: Door) -> None:
+    async def _carry(self, connection: Connection, sock: socket.socket, connections: Connections) -> None:
         tls = None if sock.family == socket.AF_UNIX else self.config.ssl  # no network lies in between
         try:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, sock, ssl=tls)
         except OSError as error:  # of TLS, too: the other side is no client of ours, or has gone
             # It would hold what was read of the handshake, in a circle that Python finds much later.
             error.__traceback__ = None
-            door.leave(connection)
+            connections.remove(connection)
             sock.close()
 
     def _go_on(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:

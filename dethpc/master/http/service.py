@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.durable.records import Records
+from dethpc.master.experiments.archives.importing import Copies
 from dethpc.master.experiments.checkpoints import Checkpoints
 from dethpc.master.experiments.control import Control
 from dethpc.master.experiments.create import Creator
 from dethpc.master.experiments.filing import ensure_uncategorized
 from dethpc.master.experiments.searches import Searches
-from dethpc.master.experiments.taking_in import Copies
 from dethpc.master.experiments.unmanaged import Unmanaged
 from dethpc.master.files.collector import GarbageCollector
 from dethpc.master.files.folding import Folding
@@ -22,8 +22,11 @@ from dethpc.master.http.commits import Commits
 from dethpc.master.http.doorbell import Doorbell
 from dethpc.master.installation import Installation
 from dethpc.master.parts import Parts
+from dethpc.master.proxy.origins import Origins
+from dethpc.master.proxy.relays import Relays
 from dethpc.master.submitting.image_pulls import Images
 from dethpc.master.submitting.prepare import JobBuilder
+from dethpc.master.tasks.launching import Launcher
 from dethpc.master.watching.cluster_view import ClusterView
 from dethpc.master.watching.foreign_runs import ForeignRuns
 from dethpc.master.watching.wait_reasons import WaitReasons
@@ -44,19 +47,22 @@ class Services:
     ledger: Ledger
     control: Control
     creator: Creator
+    launcher: Launcher
     copies: Copies
     searches: Searches
     unmanaged: Unmanaged
-    beside: WorkerReports
+    worker_reports: WorkerReports
     checkpoints: Checkpoints
     retention: LogRetention
     cluster: ClusterView
-    elsewhere: ForeignRuns
+    foreign_runs: ForeignRuns
     waits: WaitReasons
     images: Images
     doorbell: Doorbell
     commits: Commits
     webhooks: Webhooks
+    relays: Relays
+    origins: Origins
 
 
 def services_of(
@@ -81,17 +87,20 @@ def services_of(
         ledger=parts.ledger,
         control=control,
         creator=Creator(parts, builder, unmanaged),
+        launcher=Launcher(parts, builder),
         copies=Copies(parts),
         searches=Searches(parts),
         unmanaged=unmanaged,
-        beside=WorkerReports(parts),
+        worker_reports=WorkerReports(parts),
         checkpoints=Checkpoints(parts, collector.wake),
-        retention=LogRetention(parts.store, parts.home, parts.lease.check, folding),
+        retention=LogRetention(parts.store, parts.home, parts.lease.check, folding, parts.site.remove_tasks_after_days),
         cluster=parts.cluster,
-        elsewhere=watch.foreign,
+        foreign_runs=watch.foreign,
         waits=waits,
         images=builder.images,
         doorbell=Doorbell(parts.ledger, parts.store, watch.runs),
         commits=Commits(parts.ledger),
         webhooks=Webhooks(parts, records),
+        relays=Relays(parts),
+        origins=Origins(auth, records, parts.site.master.proxy.origins),
     )

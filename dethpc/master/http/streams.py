@@ -1,20 +1,26 @@
-"""Streamed responses in newline-delimited JSON, as Determined's gateway sends them. A quiet stream holds no thread."""
+"""Streamed responses in newline-delimited JSON, as Determined's gateway sends them. A quiet stream holds no thread, and yields an
+empty chunk now and then: with each chunk it may turn out that its client is to have no more."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from http import HTTPStatus
 from itertools import islice
 from typing import TypeVar
 
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 from sqlalchemy import Connection
+from starlette.types import Receive, Scope, Send
 
 from dethpc.errors import DethpcError
-from dethpc.state.store import SqlStore
+from dethpc.master.http.auth import Auth, Forbidden
+from dethpc.master.http.middleware import GRANT
+from dethpc.state.store import ReadStore
 
 _log = logging.getLogger(__name__)
 
@@ -22,6 +28,10 @@ Item = TypeVar("Item")
 
 PAUSE = 0.5
 """Seconds between two looks at something that is followed."""
+
+
+CHECKED = 2.0
+"""Seconds between two checks whether the client may still have what is followed."""
 
 
 def line(model: BaseModel) -> bytes:
@@ -34,24 +44,49 @@ async def in_thread(items: Iterator[Item], at_once: int = 500) -> AsyncIterator[
         yield chunk
 
 
+class Stream(StreamingResponse):
+    """Ends when its client's login does, when the user is deactivated, and when their roles change."""
+
+    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
+        super().__init__(chunks, media_type="application/json")
+        self._chunks = chunks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.body_iterator = _lines(self._permitted(scope))
+        await super().__call__(scope, receive, send)
+
+    async def _permitted(self, scope: Scope) -> AsyncIterator[bytes]:
+        """Raises: Unauthorized, RunOver, Forbidden."""
+        auth: Auth = scope["app"].state.services.auth
+        state, checked = scope["state"], time.monotonic()
+        async for chunk in self._chunks:
+            if time.monotonic() - checked >= CHECKED and GRANT not in state:
+                if await asyncio.to_thread(auth.principal, state["token"]) != state["principal"]:
+                    raise Forbidden("the roles of this user have changed: request this again")
+                checked = time.monotonic()
+            yield chunk
+
+
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     try:
         async for chunk in chunks:
-            yield chunk
+            if chunk:
+                yield chunk
     except Exception as error:  # the status has gone out already: a reader must see that this is not the end
         if not isinstance(error, DethpcError):
             _log.exception("a stream broke")
+        status = HTTPStatus(getattr(error, "status", None) or 500)
         message = {
-            "grpcCode": 13,
-            "httpCode": 500,
-            "httpStatus": "Internal Server Error",
+            "grpcCode": {401: 16, 403: 7, 410: 9}.get(status, 13),
+            "httpCode": status,
+            "httpStatus": status.phrase,
             "message": str(error) or repr(error),
         }
         yield json.dumps({"error": message}).encode() + b"\n"
 
 
 def following(
-    store: SqlStore,
+    store: ReadStore,
     period: float,
     over: Callable[[Connection], bool],
     look: Callable[[Connection], Sequence[BaseModel]],
@@ -74,10 +109,7 @@ def following(
             if last:
                 return
             await asyncio.sleep(period)
+            yield b""
             models, last = await asyncio.to_thread(read)
 
-    return ndjson(lines())
-
-
-def ndjson(chunks: AsyncIterator[bytes]) -> StreamingResponse:
-    return StreamingResponse(_lines(chunks), media_type="application/json")
+    return Stream(lines())

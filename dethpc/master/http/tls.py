@@ -18,7 +18,7 @@ from dethpc.rundir.home import Home
 log = logging.getLogger(__name__)
 
 PLAIN = (
-    "master.tls is off and this master listens beyond this machine: whoever reads the network's packets reads what det, jobs and "
+    "master.tls is off and this master listens beyond this machine: what reads the network's packets reads what det, jobs and "
     "the published client send, tokens included; leave master.tls out"
 )
 

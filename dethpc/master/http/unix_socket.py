@@ -67,7 +67,7 @@ class UnixListener:
 
 class OwnerSocket:
     """The socket of the owner's programs on this machine, which ``master.json`` names. The folder of random name, on a local disk,
-    is the owner's alone, so whoever listens there is the owner's master."""
+    is the owner's alone, so what listens there is the owner's master."""
 
     def __init__(self, lease: Lease) -> None:
         self._lease = lease
