@@ -19,8 +19,8 @@ from dethpc.domain.trial_config import TrialConfig
 from dethpc.engine import events
 from dethpc.engine.garbage import without
 from dethpc.errors import CheckpointNotFound, CheckpointNotOwned, MasterError, Refused
+from dethpc.master.experiments.checkpoint_uses import needed_by_models, needed_by_rendered
 from dethpc.master.experiments.claims import Claims
-from dethpc.master.experiments.needed import needed_by_models, needed_by_rendered
 from dethpc.master.experiments.policy import Policies
 from dethpc.master.parts import Parts
 from dethpc.rundir.home import Home
@@ -82,6 +82,26 @@ class Checkpoints:
         self.change(list(after), lambda checkpoint: _without(checkpoint, after[checkpoint.uuid], globs))
         if globs:
             self._wake()
+
+    def remove_tensorboard(self, experiment_id: int) -> None:
+        """Remove what an experiment that has ended wrote for TensorBoard, from the machine of the master."""
+        from dethpc.tensorboard.build import get_experiment_sync_path  # it loads what trials are trained with
+
+        with self._store.read() as connection:
+            row = queries.experiment(connection, experiment_id)
+        if not row.state.terminal:
+            raise Refused(
+                f"experiment {experiment_id} is {row.state.value}: its TensorBoard files are deleted when it has ended"
+            )
+        section = TrialConfig.from_json(row.config).checkpoint_storage
+        place = storage.build(section, spool=self._home.spool)
+        if section.get("type") == "shared_fs" and not os.path.isdir(str(place)):
+            raise Refused(f"checkpoint storage {place} is not there on {os.uname().nodename}, where the master runs")
+        folder = str(get_experiment_sync_path(self._cluster_id, str(experiment_id)))
+        try:
+            place.remove_folder(folder)
+        except OSError as error:
+            raise Refused(f"{folder} in {place} cannot be removed: {error}") from None
 
 
 def _place(checkpoint: Checkpoint, configured: dict[str, Any], home: Home) -> CheckpointStore:

@@ -10,10 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
+from dethpc.config import task
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.loading import merged_source
 from dethpc.config.secrets import revealed
 from dethpc.config.source import dump, read
+from dethpc.config.task import TaskConfig
 from dethpc.config.template import Template, check
 from dethpc.config.wording import show
 from dethpc.domain.records import ConfigPolicy
@@ -22,14 +24,18 @@ from dethpc.errors import ConfigError, Problem, Refused, path_of
 from dethpc.master.durable.records import Records
 
 EXPERIMENTS = "EXPERIMENT"
-"""The one kind of work that there are policies for, so far."""
+TASKS = "NTSC"
+"""The kinds of work that there are policies for. The second is Determined's word for notebooks, TensorBoards, shells and commands;
+here it means generic tasks, too."""
+
+WORKLOADS = (EXPERIMENTS, TASKS)
 
 _FORM = (
     "invariant_config (a part of an experiment's configuration) and constraints (resources.max_slots, priority_limit)"
 )
 
 
-def parsed(text: str, workspace_id: int, before: ConfigPolicy | None) -> ConfigPolicy:
+def parsed(text: str, workspace_id: int, workload: str, before: ConfigPolicy | None) -> ConfigPolicy:
     """Of YAML or JSON. Secrets that are masked, as they were shown, are those of ``before``. Raises ConfigError with every
     mistake."""
     source, problems = read(text, "config policies")
@@ -51,14 +57,17 @@ def parsed(text: str, workspace_id: int, before: ConfigPolicy | None) -> ConfigP
         raise ConfigError(problems)
     plain, problems = revealed(invariant, [before.invariant_config] if before else [])
     problems += [
-        Problem((name,), "an experiment is where its user puts it: a policy cannot say where")
+        Problem((name,), "an experiment or a task is where its user puts it: a policy cannot say where")
         for name in _PLACES
         if name in plain
     ]
     if problems:
         raise ConfigError(problems)
-    check(Template("invariant_config", plain))
-    return ConfigPolicy(workspace_id, EXPERIMENTS, dict(plain), constraints)
+    if workload == TASKS:
+        task.load(dump(dict(plain)), defaults={"entrypoint": "true"}, file="invariant_config")
+    else:
+        check(Template("invariant_config", plain))
+    return ConfigPolicy(workspace_id, workload, dict(plain), constraints)
 
 
 _PLACES = ("workspace", "project")
@@ -83,9 +92,9 @@ def _mistakes(constraints: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(path, f"must be a whole number above 0, not {show(value)}")
 
 
-def policies_of(records: Records, workspace_id: int) -> list[ConfigPolicy]:
+def policies_of(records: Records, workspace_id: int, workload: str = EXPERIMENTS) -> list[ConfigPolicy]:
     """Of the workspace, then of the whole master."""
-    rows = {row.workspace_id: row for row in records.find(ConfigPolicy, workload=EXPERIMENTS)}
+    rows = {row.workspace_id: row for row in records.find(ConfigPolicy, workload=workload)}
     return [rows[number] for number in (workspace_id, 0) if number in rows]
 
 
@@ -134,13 +143,33 @@ def bounded(config: ExperimentConfig, policies: Sequence[ConfigPolicy]) -> Exper
     """With the bounds of the constraints where it names none: an experiment without ``max_slots`` or ``priority`` is bound by them,
     too. Raises Refused where it names others."""
     check_constraints(config.resources, policies)
-    limits = [limit for policy in policies if (limit := policy.constraints.get("priority_limit"))]
     update: dict[str, Any] = {}
     if config.resources.max_slots is None and (most := most_slots(policies)) is not None:
         update["max_slots"] = most
-    if limits and config.resources.priority is None:
-        update["priority"] = max(DEFAULT_PRIORITY, *limits)
+    if config.resources.priority is None and (priority := _usual_priority(policies)) is not None:
+        update["priority"] = priority
     return config.model_copy(update={"resources": config.resources.model_copy(update=update)}) if update else config
+
+
+def bounded_task(config: TaskConfig, policies: Sequence[ConfigPolicy]) -> TaskConfig:
+    """As ``bounded``, of a task, which has its slots and no more."""
+    resources = config.resources
+    for policy in policies:
+        if (most := _max_slots(policy)) is not None and resources.slots > most:
+            raise Refused(
+                f"resources.slots is {resources.slots}, and the config policy of {_place(policy)} allows {most}"
+            )
+        check_priority(resources.priority, policy)
+    priority = _usual_priority(policies)
+    if priority is None or resources.priority is not None:
+        return config
+    return config.model_copy(update={"resources": resources.model_copy(update={"priority": priority})})
+
+
+def _usual_priority(policies: Sequence[ConfigPolicy]) -> int | None:
+    """Of what names none; None: nothing bounds it."""
+    limits = [limit for policy in policies if (limit := policy.constraints.get("priority_limit"))]
+    return max(DEFAULT_PRIORITY, *limits) if limits else None
 
 
 def most_slots(policies: Sequence[ConfigPolicy]) -> int | None:
@@ -161,12 +190,17 @@ def check_constraints(resources: Bounds, policies: Sequence[ConfigPolicy]) -> No
                 raise Refused(
                     f"resources.{name} is {slots}, and the config policy of {_place(policy)} allows {most} slots"
                 )
-        limit = policy.constraints.get("priority_limit")
-        if limit is not None and resources.priority is not None and resources.priority < limit:
-            raise Refused(
-                f"resources.priority is {resources.priority}, and the config policy of {_place(policy)} allows no priority before "
-                f"{limit} (1 is served first)"
-            )
+        check_priority(resources.priority, policy)
+
+
+def check_priority(priority: int | None, policy: ConfigPolicy) -> None:
+    """Raises Refused."""
+    limit = policy.constraints.get("priority_limit")
+    if limit is not None and priority is not None and priority < limit:
+        raise Refused(
+            f"resources.priority is {priority}, and the config policy of {_place(policy)} allows no priority before {limit} (1 is "
+            "served first)"
+        )
 
 
 def _place(policy: ConfigPolicy) -> str:

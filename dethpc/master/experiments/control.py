@@ -10,11 +10,14 @@ from dethpc.domain.environment import Environment
 from dethpc.domain.facts import Experiment, Row
 from dethpc.engine import events
 from dethpc.engine.changes import ExperimentChanges
-from dethpc.engine.jobs import ExperimentState
-from dethpc.engine.turns import order
+from dethpc.engine.queueing.dispatch_order import order
+from dethpc.engine.queueing.jobs import ExperimentState
 from dethpc.errors import NotFound
+from dethpc.master.durable.ledger import Read
+from dethpc.master.durable.records import RecordReader
 from dethpc.master.experiments import environments
-from dethpc.master.experiments.needed import needed_elsewhere
+from dethpc.master.experiments.checkpoint_uses import needed_elsewhere
+from dethpc.master.experiments.filing import open_project
 from dethpc.master.parts import Parts
 from dethpc.master.submitting.admission import Admission
 from dethpc.state import queries
@@ -40,6 +43,20 @@ class Control:
             if not isinstance(event, _LEAVES_MEMORY):
                 raise
         return self._ledger.do_after(lambda: self._with_its_experiment(event))
+
+    def do_planned(self, read: Read) -> None:
+        """See ``Ledger.do_planned``."""
+        self._ledger.do_planned(read)
+
+    def move(self, experiment_id: int, project_id: int) -> None:
+        """Raises NotFound, Refused for a project that takes none when this is decided: it may be deleted meanwhile."""
+        event = events.ChangeExperiment(experiment_id, ExperimentChanges(project_id=project_id), time.time())
+
+        def checked() -> events.Event:
+            open_project(RecordReader(self._store), project_id)
+            return event if experiment_id in self._ledger.state.experiments else self._with_its_experiment(event)
+
+        self._ledger.do_after(checked)
 
     def delete(self, experiment_id: int) -> None:
         """Begin to: a task removes its files, but for the environment of its jobs, which holds secrets and goes at once."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import secrets
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,35 +15,37 @@ from dethpc import storage
 from dethpc.config.continued import continued
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.loading import load as load_config
-from dethpc.config.searcher import WarmStart
+from dethpc.config.secrets import revealed
+from dethpc.config.sections.searcher import WarmStart
+from dethpc.config.source import dump, read
 from dethpc.config.template import Template, laid_over
 from dethpc.config.wording import did_you_mean
 from dethpc.domain.environment import Environment
 from dethpc.domain.facts import Checkpoint, Experiment, Trial
+from dethpc.domain.ids import OWNER_ID
 from dethpc.domain.records import UNCATEGORIZED, ConfigPolicy, Workspace
-from dethpc.domain.states import CheckpointState, State
+from dethpc.domain.secrets import MASK
+from dethpc.domain.states import CheckpointState, State, TaskKind
 from dethpc.engine import events
-from dethpc.errors import ConfigError, ContextError, DethpcError, NotFound, Problem, Refused
+from dethpc.errors import ConfigError, DethpcError, NotFound, Problem, Refused
 from dethpc.master.durable import contexts
-from dethpc.master.experiments import (
+from dethpc.master.durable.records import RecordReader
+from dethpc.master.experiments import config_policies, environments, filing, standalone
+from dethpc.master.experiments.notes import (
     batch_scripts,
     code_notes,
-    config_policies,
-    doubts,
-    environments,
-    filing,
     installs,
     prospects,
-    requested,
-    standalone,
+    requested_resources,
+    setting_warnings,
 )
-from dethpc.master.experiments.secrets import revealed_text
 from dethpc.master.experiments.unmanaged import NO_ENTRYPOINT, Unmanaged, config_of
 from dethpc.master.parts import Parts
 from dethpc.master.submitting.prepare import JobBuilder, Submission
 from dethpc.master.watching.foreign_checkpoints import of_others
 from dethpc.searcher import draws
 from dethpc.state import queries
+from dethpc.state.store import SqlStore
 
 
 class Told(NamedTuple):
@@ -57,11 +58,11 @@ class Told(NamedTuple):
 
 class NewExperiment(NamedTuple):
     """What a client sends for an experiment. ``workspace``: what its project's gives to the configuration counts. ``environment``:
-    that of its shell; None: it sends none."""
+    that of its shell; None: it sends none. ``visible``: what its creator may see; None: everything. ``user_id``: who creates it."""
 
     config_yaml: str
-    context_targz: bytes
-    activate: bool
+    context_targz: bytes = b""
+    activate: bool = True
     parent_id: int | None = None
     project_id: int = UNCATEGORIZED
     workspace: Workspace | None = None
@@ -69,6 +70,8 @@ class NewExperiment(NamedTuple):
     template: Template | None = None
     policies: Sequence[ConfigPolicy] = ()
     environment: bytes | None = None
+    visible: RecordReader | None = None
+    user_id: int = OWNER_ID
 
 
 class Creator:
@@ -89,7 +92,7 @@ class Creator:
         """The experiment, and what its owner should know of it. Raises ConfigError with every mistake, ContextError, Refused."""
         sent = environments.sent(request.environment)
         parent_id = request.parent_id
-        config_yaml = revealed_text(request.config_yaml, self._store, self.defaults(), owner, parent_id)
+        config_yaml = _revealed_text(request.config_yaml, self._store, self.defaults(), owner, parent_id)
         with (
             laid_over(config_yaml, request.template) as users_yaml,
             config_policies.imposed(users_yaml, request.policies) as whole_yaml,
@@ -110,7 +113,7 @@ class Creator:
         if seed is None:
             seed = secrets.randbelow(2**31)
             config = config.with_seed(seed)
-        config = self._with_source(config)
+        config = self._with_source(config, request.visible or RecordReader(self._store))
         sha256 = contexts.keep(self._home, request.context_targz)
         queue_id = str(uuid.uuid4())
         environments.keep(self._home, queue_id, sent or self._of_parent(parent_id) or environments.own())
@@ -125,9 +128,11 @@ class Creator:
             at=time.time(),
             parent_id=parent_id,
             project_id=request.project_id,
+            user_id=request.user_id,
         )
 
         def checked() -> events.Event:
+            filing.open_project(RecordReader(self._store), request.project_id)  # nor the project
             with contextlib.suppress(NotFound):  # another installation's
                 self._check_source(config)  # again, when nobody can begin to delete it in between
             return event
@@ -148,7 +153,7 @@ class Creator:
         of it. Raises ConfigError with every mistake, NotFound, Refused."""
         with self._store.read() as connection:
             row = queries.experiment(connection, experiment_id)
-        changes = revealed_text(changes, self._store, self.defaults(), owner, experiment_id)
+        changes = _revealed_text(changes, self._store, self.defaults(), owner, experiment_id)
         before = ExperimentConfig.from_json(row.config)
         # Trials of a search go on unchanged, or not at all.
         with config_policies.imposed(changes, policies if before.searcher.name == "single" else ()) as whole_changes:
@@ -170,7 +175,7 @@ class Creator:
 
         rows = self._ledger.do_after(read)
         trials = {trial.id: trial for trial in rows if isinstance(trial, Trial)}  # as they are at last
-        notes = [*more, *doubts.of_continued(config, trials.values())]
+        notes = [*more, *setting_warnings.of_continued(config, trials.values())]
         return next(experiment for experiment in rows if isinstance(experiment, Experiment)), notes
 
     def _of_parent(self, parent_id: int | None) -> Environment | None:
@@ -181,25 +186,33 @@ class Creator:
             return environments.of_parent(self._home, queries.experiment(connection, parent_id))
         return None
 
-    def create_unmanaged(
-        self,
-        owner: str,
-        config_yaml: str,
-        external_id: str | None = None,
-        project_id: int = UNCATEGORIZED,
-        template: Template | None = None,
-    ) -> Experiment:
+    def create_unmanaged(self, owner: str, request: NewExperiment, external_id: str = "") -> Experiment:
         """An experiment whose trials run elsewhere; the same ``external_id`` gives the same one. Raises ConfigError."""
-        config_yaml = revealed_text(config_yaml, self._store, self.defaults(), owner, None)
-        with laid_over(config_yaml, template) as whole_yaml:
+        config_yaml = _revealed_text(request.config_yaml, self._store, self.defaults(), owner, None)
+        with laid_over(config_yaml, request.template) as whole_yaml:
             config = load_config(config_of(whole_yaml), file="config", defaults=self.defaults()).config
-        return self._unmanaged.experiment(owner, config_yaml, config, external_id, project_id)
+        return self._unmanaged.experiment(
+            events.CreateExperiment(
+                owner=owner,
+                config=config,
+                original_config=config_yaml,
+                context_sha256=contexts.keep(self._home, contexts.pack([])),
+                seed=secrets.randbelow(2**31),
+                queue_id=str(uuid.uuid4()),
+                activate=True,
+                at=time.time(),
+                kind=TaskKind.UNMANAGED_TRIAL,
+                external_id=external_id,
+                project_id=request.project_id,
+                user_id=request.user_id,
+            )
+        )
 
     def render(self, owner: str, config_yaml: str, context_targz: bytes) -> tuple[str, Path, list[str]]:
         """A run that needs no master: its script, its directory, notes. Raises ConfigError, ContextError."""
-        config_yaml = revealed_text(config_yaml, self._store, self.defaults(), owner, None)
+        config_yaml = _revealed_text(config_yaml, self._store, self.defaults(), owner, None)
         config, notices = self._load(config_yaml, context_targz)
-        config = self._with_source(config)
+        config = self._with_source(config, RecordReader(self._store))
         run, trial, experiment = standalone.wanted(config, owner, time.time())
         experiment.context_sha256 = contexts.keep(self._home, context_targz)
         job = self._builder.write(
@@ -240,18 +253,7 @@ class Creator:
             experiment = queries.experiment(connection, experiment_id)
         if not experiment.context_sha256:
             raise NotFound(f"experiment {experiment_id} has no context directory: it trains outside dethpc")
-        path = self._home.context(experiment.context_sha256)
-        try:
-            targz = path.read_bytes()
-        except FileNotFoundError:
-            raise ContextError(
-                f"experiment {experiment_id} has lost its context directory: there is no {path}"
-            ) from None
-        if hashlib.sha256(targz).hexdigest() != experiment.context_sha256:
-            raise ContextError(
-                f"the context directory of experiment {experiment_id} is damaged ({path}: checksum mismatch); {contexts.REMEDY}"
-            )
-        return targz
+        return contexts.stored(self._home, experiment.context_sha256, f"experiment {experiment_id}")
 
     # --- the configuration
 
@@ -292,7 +294,7 @@ class Creator:
             raise ConfigError(
                 [Problem("entrypoint", "the unmanaged experiment has none to fork; write the command that trains")]
             )
-        shell, more = requested.of_shell(sent.sbatch if sent else {})
+        shell, more = requested_resources.of_shell(sent.sbatch if sent else {})
         notes += more
         whole = complete or bool(contexts.members(context_targz))
         config, more = batch_scripts.submitted(config, context_targz) if whole and context_targz else (config, [])
@@ -300,7 +302,7 @@ class Creator:
         script = batch_scripts.read_script(config, context_targz) if whole else None
         if script is not None or shell or config.slurm.sbatch_args:
             entrypoint = config.entrypoint
-            config, more = requested.fold(config_yaml, script, shell, self._cluster(defaults))
+            config, more = requested_resources.fold(config_yaml, script, shell, self._cluster(defaults))
             config = config.model_copy(update={"entrypoint": entrypoint})
             notes += more
         config, more = self._admission.limited(config)
@@ -312,8 +314,10 @@ class Creator:
         inside = self._admission.container(config)
         notes += loaded.without_container if inside is None else inside.notes(config)
         python = sent.python if sent else None
-        notes += doubts.notes(config.environment)
-        notes += doubts.room(config.checkpoint_storage.model_dump(mode="json") if config.checkpoint_storage else {})
+        notes += setting_warnings.notes(config.environment)
+        notes += setting_warnings.storage_space(
+            config.checkpoint_storage.model_dump(mode="json") if config.checkpoint_storage else {}
+        )
         if inside is None and context_targz:  # what the hook installs in a container touches no Python of the node
             notes += installs.notes(config, context_targz, python)
         if context_targz:
@@ -331,9 +335,9 @@ class Creator:
         if resources.priority is not None and kind != "priority":
             yield f"resources.priority has {reason}"
 
-    def _cluster(self, defaults: dict[str, Any]) -> requested.Cluster:
+    def _cluster(self, defaults: dict[str, Any]) -> requested_resources.Cluster:
         pools = self._installation.site.pools
-        return requested.Cluster(
+        return requested_resources.Cluster(
             defaults=defaults,
             pools=self._admission.pools(),
             cpus_per_slot={name: pool.cpus_per_slot for name, pool in pools.items() if pool.cpus_per_slot},
@@ -341,8 +345,8 @@ class Creator:
             local=self._scheduler.kind == "local",
         )
 
-    def _with_source(self, config: ExperimentConfig) -> ExperimentConfig:
-        """``source_trial_id`` means that trial's latest checkpoint at this moment.
+    def _with_source(self, config: ExperimentConfig, visible: RecordReader) -> ExperimentConfig:
+        """``source_trial_id`` means that trial's latest checkpoint at this moment; it is one of those that are ``visible``.
 
         Raises NotFound, Refused when there is nothing to start from. A checkpoint that is unknown may be another installation's,
         where the storage has it.
@@ -352,7 +356,7 @@ class Creator:
         source, uuid = config.searcher.source_trial_id, config.searcher.source_checkpoint_uuid
         if source is not None:
             try:
-                with self._store.read() as connection:
+                with visible.reading() as connection:
                     uuid = queries.trial(connection, source).latest_checkpoint
             except NotFound:
                 raise NotFound(f"searcher.source_trial_id: no trial {source}") from None
@@ -361,12 +365,20 @@ class Creator:
             config = config.with_source_checkpoint(uuid)
         if uuid is not None:
             try:
+                with visible.reading() as connection:
+                    queries.checkpoint(connection, uuid)
                 self._check_source(config)
             except NotFound as error:
-                with self._store.read() as connection:
+                with visible.reading() as connection:
                     like = queries.checkpoints_like(connection, uuid)
-                _look_for(uuid, config, like, str(error))
+                _look_for(uuid, config, like, str(error), hidden=self._is_here(uuid))
         return config
+
+    def _is_here(self, uuid: str) -> bool:
+        """Whether an experiment here has made the checkpoint."""
+        with self._store.read() as connection, contextlib.suppress(NotFound):
+            return bool(queries.checkpoint(connection, uuid))
+        return False
 
     def _check_source(self, config: ExperimentConfig) -> None:
         """Raises Refused where the checkpoint that its trials begin at is gone, or goes; NotFound where none here has made it."""
@@ -380,23 +392,23 @@ class Creator:
         _check(f"searcher.{field}", checkpoint, origin)
 
 
-def _look_for(uuid: str, config: ExperimentConfig, like: list[str], unknown: str) -> None:
-    """Refuses a checkpoint that no experiment here has and that is not in the storage either, as far as that can be told.
+def _look_for(uuid: str, config: ExperimentConfig, like: list[str], unknown: str, *, hidden: bool) -> None:
+    """Refuses a checkpoint that no experiment here has and that is not in the storage either, as far as that can be told, and one
+    that is ``hidden`` from its writer.
 
     ``unknown``: why no experiment here has it; ``like``: others that its writer may have meant."""
     checkpoint_storage = config.checkpoint_storage
     section = checkpoint_storage.model_dump(mode="json") if checkpoint_storage else {}
-    if section.get("type") != "shared_fs":
-        return
-    try:
-        store = storage.build(section)
-        # What is on nodes alone cannot be looked into from here; a folder that is not made yet has nothing in it.
-        missing = Path(str(store)).parent.is_dir() and not store.exists(uuid)
-    except (DethpcError, OSError):
-        return
+    missing, place = hidden, ""
+    if section.get("type") == "shared_fs":
+        with contextlib.suppress(DethpcError, OSError):
+            store = storage.build(section)
+            place = f"; it is not in {store} either"
+            # What is on nodes alone cannot be looked into from here; a folder that is not made yet has nothing in it.
+            missing = hidden or (Path(str(store)).parent.is_dir() and not store.exists(uuid))
     if missing:
         hint = did_you_mean(uuid, like) or "det checkpoint list EXPERIMENT shows which there are"
-        raise NotFound(f"searcher.source_checkpoint_uuid: {unknown}; it is not in {store} either; {hint}")
+        raise NotFound(f"searcher.source_checkpoint_uuid: {unknown}{place}; {hint}")
 
 
 def _check(field: str, checkpoint: Checkpoint, origin: State) -> None:
@@ -415,3 +427,28 @@ def _gone(checkpoint: Checkpoint, origin: State) -> str:
     if checkpoint.decided is CheckpointState.DELETED or origin is State.DELETED:
         return "was deleted"
     return f"is damaged ({checkpoint.reason})" if checkpoint.state is CheckpointState.ERROR else ""
+
+
+def _revealed_text(
+    config_yaml: str, store: SqlStore, defaults: Mapping[str, Any], owner: str, parent_id: int | None
+) -> str:
+    """The configuration with each ``MASK`` replaced by the secret: the parent's, if it has the same owner, else the site's. Such a
+    one was shown with its secrets masked and is submitted again.
+
+    One without any stays as it was written. Raises ConfigError for each that nobody knows.
+    """
+    if MASK not in config_yaml:
+        return config_yaml
+    source, problems = read(config_yaml, "config")
+    if problems:
+        return config_yaml  # what loads it says what is wrong
+    configs: list[Any] = [defaults]
+    if parent_id is not None:
+        with store.read() as connection:
+            parent = queries.experiment(connection, parent_id)
+        if parent.owner == owner:
+            configs = [parent.config, read(parent.original_config, "config")[0].data, defaults]
+    config, wrong = revealed(source.data, configs)
+    if wrong:
+        raise ConfigError([source.placed(problem) for problem in wrong])
+    return config_yaml if config == source.data else dump(config)

@@ -80,7 +80,7 @@ def drop(home: Home, queue_id: str) -> None:
 
 
 def sweep(home: Home, queue_ids: Collection[str]) -> None:
-    """Remove what belongs to no experiment of ``queue_ids``: a master ended before it had written down the one it was for."""
+    """Remove what belongs to no experiment or task of ``queue_ids``: a master ended before it had written down what it was for."""
     with contextlib.suppress(OSError):
         for path in list(home.environments.iterdir()):
             if path.name not in queue_ids:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from dethpc.config.source import read
 from dethpc.config.wording import did_you_mean
 from dethpc.domain.records import UNCATEGORIZED, Project, User, Workspace, WorkspacePin
 from dethpc.errors import NotFound, Refused
-from dethpc.master.durable.records import Records
+from dethpc.master.durable.records import RecordReader, Records
+
+Place = TypeVar("Place", Workspace, Project)
 
 
 def ensure_uncategorized(records: Records, owner: User) -> None:
@@ -24,7 +26,7 @@ def ensure_uncategorized(records: Records, owner: User) -> None:
             records.put(Project(UNCATEGORIZED, UNCATEGORIZED, "Uncategorized", "UNCATEGORIZED", owner.id, now))
 
 
-def workspace(records: Records, workspace_id: int) -> Workspace:
+def workspace(records: RecordReader, workspace_id: int) -> Workspace:
     """Raises NotFound."""
     for row in records.find(Workspace, id=workspace_id):
         if not row.deleted:
@@ -32,7 +34,7 @@ def workspace(records: Records, workspace_id: int) -> Workspace:
     raise NotFound(f"workspace {workspace_id} not found")
 
 
-def project(records: Records, project_id: int) -> Project:
+def project(records: RecordReader, project_id: int) -> Project:
     """Raises NotFound."""
     for row in records.find(Project, id=project_id):
         if not row.deleted:
@@ -40,7 +42,7 @@ def project(records: Records, project_id: int) -> Project:
     raise NotFound(f"project {project_id} not found")
 
 
-def workspace_by_name(records: Records, name: str) -> Workspace:
+def workspace_by_name(records: RecordReader, name: str) -> Workspace:
     """Raises NotFound, with the names that there are."""
     by_name = {row.name: row for row in records.find(Workspace) if not row.deleted}
     if name not in by_name:
@@ -48,7 +50,7 @@ def workspace_by_name(records: Records, name: str) -> Workspace:
     return by_name[name]
 
 
-def project_by_name(records: Records, workspace_name: str, name: str) -> Project:
+def project_by_name(records: RecordReader, workspace_name: str, name: str) -> Project:
     """Raises NotFound, with the names that there are."""
     projects = records.find(Project, workspace_id=workspace_by_name(records, workspace_name).id)
     by_name = {row.name: row for row in projects if not row.deleted}
@@ -65,7 +67,7 @@ def others(name: str, names: Iterable[str]) -> str:
     return f" (there are: {', '.join(sorted_names[:20])})" if sorted_names else ""
 
 
-def open_workspace(records: Records, workspace_id: int) -> Workspace:
+def open_workspace(records: RecordReader, workspace_id: int) -> Workspace:
     """One that takes projects and models. Raises NotFound; Refused for an archived one."""
     row = workspace(records, workspace_id)
     if row.archived:
@@ -73,7 +75,7 @@ def open_workspace(records: Records, workspace_id: int) -> Workspace:
     return row
 
 
-def open_project(records: Records, project_id: int) -> Project:
+def open_project(records: RecordReader, project_id: int) -> Project:
     """One that takes experiments. Raises NotFound; Refused for an archived one."""
     row = project(records, project_id)
     if row.archived or workspace(records, row.workspace_id).archived:
@@ -81,16 +83,25 @@ def open_project(records: Records, project_id: int) -> Project:
     return row
 
 
+def open_for_task(opened: Callable[[RecordReader, int], Place], records: RecordReader, id: int) -> Place:
+    """``open_workspace`` or ``open_project``. Raises NotFound, also for an archived one, as in Determined."""
+    try:
+        return opened(records, id)
+    except Refused as refusal:
+        raise NotFound(str(refusal)) from None
+
+
 def destination(
-    records: Records, project_id: int | None, config_yaml: str, of_parent: int | None
+    records: Records, visible: RecordReader, project_id: int | None, config_yaml: str, of_parent: int | None
 ) -> tuple[Project, list[str]]:
     """The project of a new experiment, and what its owner should know of that: the one that the request names, or its
-    configuration, or that of its parent (None: it has none), else Uncategorized. Raises NotFound, Refused.
+    configuration, or that of its parent (None: it has none), else Uncategorized. ``visible``: among which names are looked up.
+    Raises NotFound, Refused.
 
     A configuration that was written for another cluster names what is not here: it works all the same.
     """
     if project_id:
-        return open_project(records, project_id), []
+        return open_project(visible, project_id), []
     source, _ = read(config_yaml, "config")  # what cannot be read is refused later, with every mistake
     names: Mapping[str, Any] = source.data if isinstance(source.data, dict) else {}
     workspace_name, name = (names.get(key) for key in ("workspace", "project"))
@@ -101,7 +112,7 @@ def destination(
         problem, remedy = "workspace and project are needed together", "name both"
     else:
         try:
-            return open_project(records, project_by_name(records, *named).id), []
+            return open_project(visible, project_by_name(visible, *named).id), []
         except NotFound as error:
             problem, remedy = str(error), "create them (det workspace create, det project create)"
     note = f"{problem}: it is in project Uncategorized; {remedy}, or move it: det experiment move ID WORKSPACE PROJECT"

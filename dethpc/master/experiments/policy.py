@@ -16,7 +16,7 @@ from dethpc.engine.changes import UNSET, ExperimentChanges
 from dethpc.engine.checkpoints import needed
 from dethpc.engine.garbage import HAVE_FILES, Candidate, Policy, unwanted
 from dethpc.errors import Refused
-from dethpc.master.experiments.needed import kept_by_policy, needed_by_rendered
+from dethpc.master.experiments.checkpoint_uses import kept_by_policy, needed_by_rendered
 from dethpc.master.parts import Parts
 from dethpc.state import queries
 

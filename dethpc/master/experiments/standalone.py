@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.config.searcher import WarmStart
+from dethpc.config.sections.searcher import WarmStart
 from dethpc.domain.facts import Experiment, Run, Trial
 from dethpc.domain.ids import run_id
 from dethpc.domain.states import RunState, State

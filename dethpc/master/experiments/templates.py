@@ -9,12 +9,13 @@ from dethpc.config import template as config_template
 from dethpc.config.secrets import revealed
 from dethpc.config.wording import did_you_mean
 from dethpc.domain.records import UNCATEGORIZED, Template
-from dethpc.errors import AlreadyExists, ConfigError, NotFound, Refused
-from dethpc.master.durable.records import Records
+from dethpc.domain.text.names import check_template
+from dethpc.errors import AlreadyExists, ConfigError, NotFound
+from dethpc.master.durable.records import RecordReader, Records
 from dethpc.master.experiments import filing
 
 
-def get(records: Records, name: str) -> Template:
+def get(records: RecordReader, name: str) -> Template:
     """Raises NotFound, with the names that there are."""
     for row in records.find(Template, name=name):
         return row
@@ -23,7 +24,7 @@ def get(records: Records, name: str) -> Template:
     raise NotFound(f"template {name!r} not found; {others}")
 
 
-def named(records: Records, name: str) -> config_template.Template:
+def named(records: RecordReader, name: str) -> config_template.Template:
     """What an experiment is laid over. Raises NotFound."""
     return config_template.Template(name, get(records, name).config)
 
@@ -32,7 +33,7 @@ def create(records: Records, name: str, config: Mapping[str, Any], workspace_id:
     """Raises AlreadyExists, ConfigError, NotFound for a workspace that is not there, Refused."""
     with records.exclusive():
         if records.find(Template, name=name):
-            raise AlreadyExists(f"there is a template called {name!r} already")
+            raise AlreadyExists(f"template {name!r} already exists")
         return _put(records, name, config, {}, workspace_id or UNCATEGORIZED)
 
 
@@ -58,8 +59,7 @@ def _put(
     records: Records, name: str, config: Mapping[str, Any], before: Mapping[str, Any], workspace_id: int
 ) -> Template:
     """``before``: whose secrets stand for those that ``config`` has masked, as it was shown."""
-    if not name.strip() or "/" in name or name in (".", ".."):
-        raise Refused(f"{name!r} is no name for a template: it is a part of an address, so it has some text and no '/'")
+    check_template(name)
     plain, problems = revealed(config, [before])
     if problems:
         raise ConfigError(problems)

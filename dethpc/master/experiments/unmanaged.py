@@ -8,7 +8,6 @@ it itself: the journal is authoritative here, too, and the database can be rebui
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 import time
 import uuid
@@ -16,16 +15,14 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.source import dump, read
-from dethpc.domain.end_report import EndReport
+from dethpc.domain.attempts.end_report import EndReport
 from dethpc.domain.facts import Experiment, Row, Run, Trial
 from dethpc.domain.ids import run_id, task_id
 from dethpc.domain.reports import Report, ReportKind
 from dethpc.domain.states import Intent, RunState, State, TaskKind
 from dethpc.engine import events
 from dethpc.errors import ConfigError, NotFound, Problem, Refused
-from dethpc.master.durable import contexts
 from dethpc.master.experiments.journals import Journals, write_log
 from dethpc.master.parts import Parts
 from dethpc.master.rounds import Rounds
@@ -103,31 +100,15 @@ class Unmanaged:
 
     # --- what scripts ask for
 
-    def experiment(
-        self, owner: str, given: str, config: ExperimentConfig, external_id: str | None, project_id: int
-    ) -> Experiment:
-        """A new experiment, or the one that has this ``external_id`` and was not deleted."""
+    def experiment(self, wish: events.CreateExperiment) -> Experiment:
+        """A new experiment, or the one that has its ``external_id`` and was not deleted."""
         with self._lock:
-            if external_id:
+            if wish.external_id:
                 with self._store.read() as connection:
-                    experiment = queries.experiment_of_external_id(connection, external_id)
+                    experiment = queries.experiment_of_external_id(connection, wish.external_id)
                 if experiment is not None:
                     return experiment
-            row = self._ledger.do(
-                events.CreateExperiment(
-                    owner=owner,
-                    config=config,
-                    original_config=given,
-                    context_sha256=contexts.keep(self._home, contexts.pack([])),
-                    seed=secrets.randbelow(2**31),
-                    queue_id=str(uuid.uuid4()),
-                    activate=True,
-                    at=time.time(),
-                    kind=TaskKind.UNMANAGED_TRIAL,
-                    external_id=external_id or "",
-                    project_id=project_id,
-                )
-            )[0]
+            row = self._ledger.do(wish)[0]
         assert isinstance(row, Experiment)
         return row
 
@@ -296,14 +277,14 @@ class Unmanaged:
                 self._end(row, "")
 
     def _forget_ended(self) -> None:
-        """Not when the end is committed, but later: somebody may be writing to the journal, or about to."""
+        """Not when the end is committed, but later: a request may be writing to the journal, or about to."""
         live = self._ledger.state.runs
         self._journals.close_but(live)
         for over in [id for id in list(self._heard) if id not in live]:
             self._heard.pop(over, None)
 
     def _over(self, run: Run, report: EndReport) -> None:
-        """The script's last word of a run. Whoever reports meanwhile hears what became of it."""
+        """The script's last word of a run. A client that reports meanwhile hears what became of it."""
         journal = self._journals.of(run.id)
         with journal.lock:
             journal.end = self._ledger.post(events.AttemptEnded(run.id, run.attempt, report, None, time.time()))

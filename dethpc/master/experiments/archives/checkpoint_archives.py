@@ -15,7 +15,7 @@ from dethpc.domain.facts import Checkpoint
 from dethpc.domain.states import CheckpointState
 from dethpc.domain.trial_config import TrialConfig
 from dethpc.errors import CheckpointError, CheckpointNotFound, CheckpointNotOwned, MasterError, NotFound, Refused
-from dethpc.master.experiments.sent import Sent
+from dethpc.master.experiments.archives.streaming import Sent
 from dethpc.master.http.auth import Forbidden
 from dethpc.rundir.home import Home
 from dethpc.storage.base import CheckpointStore, Content, Selector

@@ -26,13 +26,13 @@ from dethpc.engine.copies import NO_TOKEN
 from dethpc.errors import Refused
 from dethpc.master.durable.row_file import from_line as from_row_line
 from dethpc.master.durable.row_file import to_line
-from dethpc.master.experiments.sent import Sent
+from dethpc.master.experiments.archives.streaming import Sent
 from dethpc.master.installation import Installation
 from dethpc.rundir.files import open_kept, walk
 from dethpc.rundir.journal import from_line
 from dethpc.rundir.journal import to_line as to_journal_line
 from dethpc.state import queries
-from dethpc.state.store import SqlStore
+from dethpc.state.store import ReadStore
 
 _AT_ONCE = 1 << 18
 """Bytes that are read, and sent, at once."""
@@ -41,7 +41,7 @@ _PAGE = 2000
 """Reports that are in memory at once."""
 
 
-def archive(installation: Installation, store: SqlStore, experiment_id: int) -> Iterator[bytes]:
+def archive(installation: Installation, store: ReadStore, experiment_id: int) -> Iterator[bytes]:
     """The archive, in pieces. A reader that gets no end has no archive: what it has is no zip file.
 
     Raises NotFound and Refused before the first piece.
@@ -76,7 +76,7 @@ class _Past:
     def of(self, kind: type[Fact]) -> Iterator[Fact]:
         at, end = self._places.get(kind, (0, 0))
         while at < end:
-            self._file.seek(at)  # somebody else may read meanwhile
+            self._file.seek(at)  # another thread may read meanwhile
             line = self._file.readline()
             at += len(line)
             yield from_row_line(line)[2]
@@ -93,7 +93,7 @@ def of_trials(past: Snapshot) -> Snapshot:
     return Snapshot({**rows, Task: tasks, Run: runs, Attempt: attempts}, 1, 1)
 
 
-def _pieces(installation: Installation, store: SqlStore, row: Experiment, past: _Past) -> Iterator[bytes]:
+def _pieces(installation: Installation, store: ReadStore, row: Experiment, past: _Past) -> Iterator[bytes]:
     sent = Sent()
     with zipfile.ZipFile(sent, "w", zipfile.ZIP_DEFLATED) as archive:
         yield from _written(archive, sent, copies.ABOUT, iter([_about(installation, row)]))
@@ -167,8 +167,8 @@ def _without_secrets(row: Any) -> Any:
     return row
 
 
-def _metrics(store: SqlStore, attempts: Iterator[Attempt]) -> Iterator[bytes]:
-    """Those that counted when the rows were read. No connection is kept while somebody reads slowly."""
+def _metrics(store: ReadStore, attempts: Iterator[Attempt]) -> Iterator[bytes]:
+    """Those that counted when the rows were read. No connection is kept while a client reads slowly."""
     for attempt in attempts:
         page: list[Metric] | None = None
         while page is None or len(page) == _PAGE:
@@ -189,7 +189,7 @@ def _files(installation: Installation, row: Experiment, past: _Past) -> Iterator
     for run in past.of(Run):
         paths: set[str] = set()
         top: Path | None = None
-        while top != (now := home.kept(run.id).path):  # twice where its trial is folded while somebody reads slowly
+        while top != (now := home.kept(run.id).path):  # twice where its trial is folded while a client reads slowly
             top = now
             for below in walk(top):
                 if below not in paths and copies.run_file(member := f"runs/{run.id}/{below}"):

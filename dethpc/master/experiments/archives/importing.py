@@ -35,7 +35,7 @@ from dethpc.engine.copies import NewIds
 from dethpc.errors import ConfigError, DethpcError, Refused, StoreError
 from dethpc.master.durable import contexts
 from dethpc.master.durable.row_file import from_line
-from dethpc.master.experiments.exporting import of_trials
+from dethpc.master.experiments.archives.exporting import of_trials
 from dethpc.master.parts import Parts
 from dethpc.rundir.files import exists
 from dethpc.rundir.tree import remove
@@ -136,7 +136,7 @@ class Copies:
 
         def checked() -> events.Event:
             if again := self._conflicts(past):
-                raise Refused(f"there is a checkpoint {again[0]} here already; import the archive again")
+                raise Refused(f"checkpoint {again[0]} already exists here; import the archive again")
             return wish
 
         self._ledger.do_after(checked)

@@ -13,7 +13,7 @@ from dethpc.domain import workdir
 from dethpc.domain.entrypoint import STARTUP_HOOK
 from dethpc.domain.trial_config import WORKDIR
 from dethpc.master.durable import contexts
-from dethpc.master.experiments import doubts
+from dethpc.master.experiments.notes import setting_warnings
 
 _MOST_BYTES = 32 << 20  # of a context are looked into
 _MOST_NOTES = 5
@@ -45,7 +45,7 @@ def _of_hook(content: bytes) -> Iterator[str]:
             f"{STARTUP_HOOK}:{number}: has DOS line ends, which bash takes for a part of its words: no trial can start. "
             f"sed -i 's/\\r$//' {STARTUP_HOOK} removes them"
         )
-    elif mistake := doubts.mistake(content.decode("utf-8", "replace")):
+    elif mistake := setting_warnings.mistake(content.decode("utf-8", "replace")):
         yield f"{STARTUP_HOOK}: {mistake}: no trial can start"
 
 

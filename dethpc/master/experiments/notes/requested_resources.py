@@ -12,8 +12,8 @@ from typing import Any
 
 from dethpc.config import load
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.domain import gres
 from dethpc.domain.ports import PoolInfo
+from dethpc.domain.slurm import gres
 from dethpc.errors import ConfigError, Problem
 from dethpc.scheduler.slurm import options as known
 from dethpc.scheduler.slurm import request as requests
@@ -103,7 +103,7 @@ def fold(
     lower.setdefault("resources", {})["slots_per_trial"] = shape.slots
     lower["slurm"] = {"slots_per_node": shape.slots_per_node, "gpu_type": request.gpu_type}
     config = load(config_yaml, file="config", defaults=lower).config
-    notes = [*script.notes, *_translations(given, script.path), *shape.notes]
+    notes = [*script.notes, *translations(given, script.path), *shape.notes]
     ours = _overruled(request, shape, config)
     sbatch_options, dropped = _kept(given, config, ours, cluster)
     for option in dropped:
@@ -193,7 +193,7 @@ def _understood(options: Sequence[Option], where: str) -> Request:
         ) from None
 
 
-def _translations(options: Sequence[Option], where: str) -> list[str]:
+def translations(options: Sequence[Option], where: str) -> list[str]:
     """What stands for the options that are not handed to Slurm."""
     return [f"{where}: {option} is left out: {option.why}" for option in options if _is_translated(option)]
 

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from dethpc import storage
-from dethpc.config.environment import Environment
 from dethpc.config.experiment import ExperimentConfig
+from dethpc.config.sections.environment import Environment
+from dethpc.domain.environment import Environment as ShellEnvironment
 from dethpc.domain.facts import Trial
+from dethpc.domain.states import TaskKind
 from dethpc.errors import DethpcError
 
 _READS = re.compile(r"^\s*(?:source|\.)\s+(~?/[\w./+@%-]+)(?=\s|;|&|$)", re.MULTILINE)
@@ -28,6 +30,22 @@ def notes(environment: Environment) -> Iterator[str]:
             yield f"environment.setup: {path}, which it reads, {_ELSEWHERE}"
     if environment.setup and (error := mistake(environment.setup)):
         yield f"environment.setup: {error}: no trial can start"
+
+
+SERVERS = {TaskKind.NOTEBOOK: ("JupyterLab", "jupyterlab"), TaskKind.TENSORBOARD: ("TensorBoard", "tensorboard")}
+"""What starts such a task: its name, and the package that has it."""
+
+
+def of_server(kind: TaskKind, shell: ShellEnvironment, environment: Environment) -> Iterator[str]:
+    """That the shell which launches the task, whose interpreter will run it, lacks what it starts. A job may wait for hours before
+    it fails by that. It runs without a container."""
+    server, package = SERVERS.get(kind, ("", ""))
+    chosen = environment.python or environment.setup
+    if package and shell.python and not chosen and package not in shell.packages:
+        yield (
+            f"{server} is not installed for {shell.python}, as far as its folders tell, so the task will fail when it starts: "
+            f"pip install {package} there, or name an environment or image that has it"
+        )
 
 
 def of_continued(config: ExperimentConfig, trials: Iterable[Trial]) -> Iterator[str]:
@@ -47,7 +65,7 @@ LITTLE = 0.05
 """The part of a file system below which what is left of it is said."""
 
 
-def room(section: Mapping[str, Any]) -> Iterator[str]:
+def storage_space(section: Mapping[str, Any]) -> Iterator[str]:
     """That the checkpoint storage is about to be full, where the file system says so: its own limit, or a project's quota. A user's
     quota is seen by no means that every file system has."""
     try:

@@ -1,0 +1,1 @@
+"""Archives of experiments and of checkpoints, written and read."""
