@@ -7,10 +7,11 @@ from typing import Any
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import SiteConfig
-from dethpc.domain import memory
+from dethpc.config.wording import show
 from dethpc.domain.entrypoint import batch_script
 from dethpc.domain.ports import PoolInfo
 from dethpc.domain.resource_request import ResourceRequest
+from dethpc.domain.slurm import memory
 from dethpc.errors import ConfigError, Problem, Refused, SchedulerUnavailable
 from dethpc.insight.waiting import infeasible
 from dethpc.master.submitting import run_container
@@ -128,10 +129,16 @@ class Admission:
         usable = ", ".join(pool.name for pool in pools if pool.nodes)
         pool = next((pool for pool in pools if pool.name == name), None)
         if pool is None:
-            raise ConfigError([Problem.of_value("resources.resource_pool", repr(name), f"one of {usable}")])
+            raise ConfigError([Problem.of_value("resources.resource_pool", show(name), f"one of {usable}")])
         if not pool.nodes:
             message = f"the partition {pool.partition!r} of pool {name!r} has no nodes; those of {usable} have"
             raise ConfigError([Problem("resources.resource_pool", message)])
+
+    def time_limit(self, config: ExperimentConfig) -> float | None:
+        """Seconds that Slurm lets a job run; None: unknown, or without a limit."""
+        pool = pool_of(self._site, config.resources.resource_pool)
+        options = [*pool.sbatch_args, *(config.slurm.sbatch_args or [])]
+        return time_asked(options) or (None if pool.time_min_seconds else pool.time_limit_seconds)
 
     def request(self, config: ExperimentConfig) -> ResourceRequest:
         """What a trial of the experiment asks of its pool. Raises SchedulerUnavailable, and ValueError where it fits no node."""
@@ -157,13 +164,14 @@ class Admission:
         pools, nodes = self._view.pools(PLAN), self._view.nodes(PLAN)
         site_pool = pool_of(self._site, name)
         slot_type = next((pool.slot_type for pool in pools if pool.name == name), "cpu")
-        largest = max((node.slots for node in nodes if name in node.pools), default=0)
+        sizes = [node.slots for node in nodes if name in node.pools]
+        largest = max(sizes, default=0)
         per_node = config.slurm.slots_per_node or site_pool.slots_per_node or largest
         single, slots = resources.is_single_node or False, resources.slots_per_trial
         request = asked_of(config.slurm.sbatch_args or [])
         script = batch_script(config.entrypoint) is not None
         if request.nodes is None and not (script and is_of_options(request, slots, slot_type)):
-            return spread(slots, per_node, slot_type, single_node=single)
+            return spread(slots, per_node, slot_type, single_node=single, most=sum(sizes))
         shape = spread_as_asked(slots, per_node, slot_type, request, even=not script)
         if single and shape.nodes > 1:
             raise ValueError(f"{shape.nodes} nodes, beside is_single_node")

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 CONTENTS = "array.json"
 
-LOOKS = 2
+EMPTY_POLLS = 2
 """How many polls in a row must find that nothing of an array is left before its folder goes: a listing may lack jobs."""
 
 
@@ -112,11 +112,11 @@ class Arrays:
             for job in listed
             if job.state.live and element_of(job.job_id) is not None
         }
-        for array, looks in list(remaining.items()):
+        for array, polls in list(remaining.items()):
             if array in live or any(runs.get(run) is not None for run in self._of(array)):
                 remaining[array] = 0
-            elif looks + 1 < LOOKS:
-                remaining[array] = looks + 1
+            elif polls + 1 < EMPTY_POLLS:
+                remaining[array] = polls + 1
             else:
                 del remaining[array]
                 self.drop(array)

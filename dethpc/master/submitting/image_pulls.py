@@ -12,14 +12,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
-from dethpc.config.environment import SLOT_TYPES
 from dethpc.config.experiment import ExperimentConfig
+from dethpc.config.sections.environment import SLOT_TYPES
 from dethpc.containers import names
-from dethpc.domain.facts import Experiment, Run, Task, Trial
+from dethpc.domain.facts import Run, Task, Trial
 from dethpc.domain.states import State, TaskKind
+from dethpc.domain.task_settings import TaskSettings
 from dethpc.engine import ClusterState, events
 from dethpc.engine.changes import TrialChanges
 from dethpc.errors import ConfigError, NotFound, Refused, SchedulerUnavailable, SubmitRejected
@@ -54,6 +55,18 @@ class Wanted:
         return f"Image pull {self.image.name} ({self.format})"
 
 
+class ImageUser(NamedTuple):
+    """Whose run starts from an image: an experiment's, by its number, or a task's. ``digest``: of that which its trial has had."""
+
+    id: int | str
+    owner: str
+    pool: str
+    created_at: float
+    config: ExperimentConfig
+    digest: str = ""
+    trial_id: int | None = None
+
+
 class Images:
     """``missing`` is for the reconciler's thread, all else for any."""
 
@@ -71,30 +84,45 @@ class Images:
     def missing(self, run: Run) -> str:
         """What the run waits for, in words; "" when its image is there, whose digest is its trial's then. Raises SubmitRejected
         when it cannot be had, OSError."""
-        state = self._ledger.state
-        trial, task = state.trial_of(run), state.tasks.get(run.task_id)
-        experiment = state.experiments.get(task.experiment_id or 0) if task is not None else None
-        if trial is None or experiment is None:
+        user = self._user(run)
+        needed = self._wanted(user.config, user.digest) if user is not None else None
+        if user is None or needed is None:
             return ""
-        needed = self._wanted(experiment.config, trial)
-        if needed is None:
-            return ""
-        digest = self._digest(needed, trial, experiment.row, experiment.config)
+        digest = self._digest(needed, user)
         if digest and self.cache.has(needed.format, digest):
             if self.cache.lacks_python(needed.format, digest):
                 raise SubmitRejected(f"image {needed.image.name} has no python3; runs need Python 3.9 or newer inside")
             self.cache.need(needed.format, digest, self._who)
-            if trial.image != digest:
-                self._ledger.do(events.DescribeTrial(trial.id, TrialChanges(image=digest), time.time()))
+            if user.trial_id is not None and user.digest != digest:
+                self._ledger.do(events.DescribeTrial(user.trial_id, TrialChanges(image=digest), time.time()))
             return ""
-        return self._pulled(needed, run, experiment.row, experiment.config, forced=digest is None)
+        return self._pulled(needed, run, user, forced=digest is None)
+
+    def _user(self, run: Run) -> ImageUser | None:
+        """None: the run is of a task of the master's own."""
+        state = self._ledger.state
+        trial, task = state.trial_of(run), state.tasks.get(run.task_id)
+        experiment = state.experiments.get(task.experiment_id or 0) if task is not None else None
+        if trial is not None and experiment is not None:
+            row = experiment.row
+            return ImageUser(row.id, row.owner, row.pool, row.created_at, experiment.config, trial.image, trial.id)
+        if task is None or not task.kind.launched:
+            return None
+        config = ExperimentConfig.from_json(TaskSettings.of(task).config)
+        return ImageUser(task.id, task.owner, task.pool, task.created_at, config)
 
     def path(self, config: ExperimentConfig, trial: Trial) -> Path | None:
         """Where the image of a run lies that misses none; None: it has none from a registry. Raises SubmitRejected."""
-        needed = self._wanted(config, trial)
+        needed = self._wanted(config, trial.image)
         return self.cache.path(needed.format, trial.image) if needed is not None and trial.image else None
 
-    def _wanted(self, config: ExperimentConfig, trial: Trial | None) -> Wanted | None:
+    def digest(self, config: ExperimentConfig) -> str:
+        """Of the image that a run of a task starts from, as it is in the cache now; "" without one. Raises SubmitRejected."""
+        needed = self._wanted(config, "")
+        cached = self.cache.named(needed.image.name) if needed is not None else None
+        return cached.digest if cached is not None else ""
+
+    def _wanted(self, config: ExperimentConfig, digest: str) -> Wanted | None:
         """Raises SubmitRejected for a name that is none."""
         pool = pool_of(self._pools, config.resources.resource_pool)
         if not pool.container:
@@ -106,7 +134,7 @@ class Images:
         if inside is None or inside.remote is None:
             return None
         image, format = inside.remote, names.FORMATS[inside.runtime.name]
-        return Wanted(image.at(trial.image) if trial is not None and trial.image else image, format)
+        return Wanted(image.at(digest) if digest else image, format)
 
     def _slot_type(self, config: ExperimentConfig) -> str:
         """That of its pool; any, where the scheduler does not say and all are alike."""
@@ -115,25 +143,25 @@ class Images:
         except (SchedulerUnavailable, ValueError):
             return SLOT_TYPES[0]
 
-    def _digest(self, needed: Wanted, trial: Trial, row: Experiment, config: ExperimentConfig) -> str | None:
-        """That of the image that the trial is to have; "" while nobody has asked, None when it is to be asked again."""
-        if trial.image:
-            return trial.image
+    def _digest(self, needed: Wanted, user: ImageUser) -> str | None:
+        """That of the image that the run is to have; "" while nobody has asked, None when it is to be asked again."""
+        if user.digest:
+            return user.digest
         cached = self.cache.named(needed.image.name)
-        if config.environment.force_pull_image and not needed.image.digest:
-            return cached.digest if cached is not None and cached.at >= row.created_at else None
+        if user.config.environment.force_pull_image and not needed.image.digest:
+            return cached.digest if cached is not None and cached.at >= user.created_at else None
         return cached.digest if cached is not None else ""
 
     # --- who pulls it
 
-    def _pulled(self, needed: Wanted, run: Run, row: Experiment, config: ExperimentConfig, *, forced: bool) -> str:
+    def _pulled(self, needed: Wanted, run: Run, user: ImageUser, *, forced: bool) -> str:
         about = f"{WAITS_FOR_IMAGE}{needed.image.name}: "
         live = next((task for task in self.pulls() if _same(task, needed)), None)
         if live is not None:
             return about + self.said(live)
         with self._store.read() as connection:
             last = queries.last_pull(connection, needed.title)
-            alike = last is not None and self._auth(connection, last) == _auth_of(config)
+            alike = last is not None and self._auth(connection, last) == _auth_of(user.config)
         if last is not None and alike and (last.ended_at or 0.0) >= run.created_at:
             if last.state is not State.COMPLETED:
                 raise SubmitRejected(f"image {needed.image.name} cannot be pulled: {last.reason}")
@@ -143,7 +171,9 @@ class Images:
                 f"image {needed.image.name} was pulled, and is not in {self.cache.root} as this machine sees it; "
                 "images.cache of the site configuration must be a folder that all nodes share"
             )
-        order = self._task(needed, row.owner, row.pool, garbage_runs.whose(config), auth_of=row.id, force=forced)
+        order = self._task(
+            needed, user.owner, user.pool, garbage_runs.whose(user.config), auth_of=user.id, force=forced
+        )
         self._ledger.do(order)
         return f"{about}its pull is queued"
 
@@ -201,7 +231,7 @@ class Images:
         return step
 
     def _task(
-        self, needed: Wanted, owner: str, pool: str, sbatch_args: list[str], *, auth_of: int | None, force: bool
+        self, needed: Wanted, owner: str, pool: str, sbatch_args: list[str], *, auth_of: int | str | None, force: bool
     ) -> events.CreateTask:
         config: dict[str, Any] = {"image": needed.image.name, "format": needed.format, "force": force}
         if auth_of is not None:
@@ -249,14 +279,18 @@ class Images:
         return garbage_runs.job(task.name, file, task.pool, request.get("sbatch_args") or [], "dethpc.exec.images")
 
     def _auth(self, connection: Any, task: Task) -> dict[str, Any]:
-        """The credentials of the experiment for which the task pulls."""
-        if task.config.get("auth_of") is None:
-            return {}
+        """The credentials of the experiment, or of the other task, for which the task pulls."""
+        user = task.config.get("auth_of")
         try:
-            row = queries.experiment(connection, int(task.config["auth_of"]))
+            if isinstance(user, int):
+                config = queries.experiment(connection, user).config
+            elif user is not None:
+                config = dict(TaskSettings.of(queries.task(connection, user)).config)
+            else:
+                return {}
         except NotFound:
             return {}
-        return _auth_of(ExperimentConfig.from_json(row.config))
+        return _auth_of(ExperimentConfig.from_json(config))
 
     # --- what is there, and what may go
 
@@ -315,6 +349,10 @@ def _needed(state: ClusterState) -> set[str]:
         image = experiment.config.environment.image
         images |= {name for kind in SLOT_TYPES if (name := _full(getattr(image, kind)))}
         images.update(trial.image for trial in experiment.trials)
+    for task in state.tasks.values():
+        if task.kind.launched and not task.state.terminal:
+            image = ExperimentConfig.from_json(TaskSettings.of(task).config).environment.image
+            images |= {name for kind in SLOT_TYPES if (name := _full(getattr(image, kind)))}
     return images
 
 

@@ -1,6 +1,6 @@
 """Short runs share a job: one that is done with its run waits a moment for the next run of its experiment.
 
-Whoever creates the ``next`` file of a run first decides: the master, that another run follows, or the job, that it has ended. The
+The first to create the ``next`` file of a run decides: the master, that another run follows, or the job, that it has ended. The
 run that follows has its own directory, claim, attempts and log; its Slurm job is one that exists already.
 """
 
@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dethpc.config.site import SiteConfig
-from dethpc.domain.end_report import EndReport
+from dethpc.domain.attempts.end_report import EndReport
+from dethpc.domain.attempts.log_policies import Noted
+from dethpc.domain.attempts.stopping import StopReason
 from dethpc.domain.facts import Run
-from dethpc.domain.log_policies import Noted
 from dethpc.domain.states import Intent
-from dethpc.domain.stopping import StopReason
-from dethpc.engine.queue_index import key
+from dethpc.engine.queueing.queue_index import key
 from dethpc.engine.state import ClusterState
 from dethpc.rundir.files import create_once
 from dethpc.rundir.home import Home

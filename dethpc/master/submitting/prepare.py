@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from dethpc import storage
-from dethpc.config.environment import without_registry_auth
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.domain.facts import Checkpoint, Experiment, Run, Trial
+from dethpc.config.sections.environment import without_registry_auth
+from dethpc.domain.attempts.log_policies import Noted
+from dethpc.domain.facts import Checkpoint, Experiment, Run, Task, Trial
 from dethpc.domain.ids import job_name, plain_title
-from dethpc.domain.log_policies import Noted
 from dethpc.domain.ports import JobRequest
 from dethpc.domain.states import TaskKind
+from dethpc.domain.task_settings import TaskSettings
 from dethpc.engine import events, nodes
 from dethpc.engine.checkpoints import usable
 from dethpc.engine.search import NEW_WEIGHTS, copies_nothing
@@ -38,7 +39,7 @@ from dethpc.master.submitting.script import JobDetails, JobScript
 from dethpc.master.submitting.trial_shape import Shape, pool_of
 from dethpc.master.watching import trouble
 from dethpc.rundir.files import read_json, sealed, write_json
-from dethpc.rundir.spec import Spec
+from dethpc.rundir.spec import TRIAL, Spec
 from dethpc.scheduler.slurm import arrays
 from dethpc.state import queries
 
@@ -61,6 +62,8 @@ class Submission:
     """Its job queues itself again when it is stopped: no master does."""
     checkpoint: float = 0.0
     """Seconds that saving a checkpoint takes."""
+    task: Task | None = None
+    """A task that somebody launched; None: the run is a trial's, or a task's of the master's own."""
 
 
 class JobBuilder:
@@ -124,6 +127,12 @@ class JobBuilder:
             run_dir.make()
             config = self.images.ordered(task, run_dir.path / ORDER)
             return self.write(Submission(run, *garbage_runs.stand_ins(self._home, task, config), config, token))
+        if task.kind.launched:
+            settings = TaskSettings.of(task)
+            config = ExperimentConfig.from_json(settings.config)
+            trial_row, experiment_row = garbage_runs.stand_ins(self._home, task, config, settings.context_sha256)
+            trial_row.image = self.images.digest(config)
+            return self.write(Submission(run, trial_row, experiment_row, config, token, task=task))
         if task.kind is not TaskKind.CHECKPOINT_GC or (experiment is None and task.experiment_id is not None):
             raise ValueError(f"tasks of kind {task.kind.value} cannot be run yet")
         run_dir = self._home.run(run.id)
@@ -212,6 +221,8 @@ class JobBuilder:
         experiment = submission.experiment
         config = submission.config
         section = config.checkpoint_storage.model_dump(mode="json") if config.checkpoint_storage else {}
+        task = submission.task
+        settings = TaskSettings.of(task) if task is not None else None
         return Spec(
             cluster_id=self._cluster_id,
             cluster_name=self._site.cluster_name,
@@ -250,9 +261,19 @@ class JobBuilder:
             det_prefix=sys.prefix,
             trial_dir=self._trial_dir(submission),
             storage_worked=submission.checkpoint > 0,
+            services=[
+                *(port.service() for port in config.environment.proxy_ports),
+                *(settings.services if settings else ()),
+            ],
+            kind=task.kind.value.lower() if task is not None else TRIAL,
+            work_dir=str((settings.options.get("work_dir") if settings else None) or ""),
+            details=settings.details if settings else {},
         )
 
     def _trial_dir(self, submission: Submission) -> str:
+        """What stays over its attempts: a trial's, or a notebook's."""
+        if submission.task is not None and submission.task.kind is TaskKind.NOTEBOOK:
+            return str(self._home.task(submission.task.id))
         experiment_id = submission.experiment.id
         return str(self._home.trials(experiment_id) / str(submission.trial.id)) if experiment_id else ""
 

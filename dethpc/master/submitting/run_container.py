@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dethpc.config.container import Container
 from dethpc.config.experiment import ExperimentConfig
+from dethpc.config.sections.container import Container
 from dethpc.config.site import PoolConfig
 from dethpc.containers import (
     OPTIONAL,

@@ -10,12 +10,12 @@ from pathlib import Path
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import PoolConfig, SiteConfig
 from dethpc.containers import Wrapped
-from dethpc.domain import memory
 from dethpc.domain.entrypoint import batch_script
+from dethpc.domain.slurm import memory
 from dethpc.errors import SubmitDeferred
 from dethpc.master.submitting.trial_shape import Shape, asked_of, cores_of_task, pool_of
 from dethpc.scheduler.slurm.options import CPUS, MEMORY, TASKS
-from dethpc.scheduler.slurm.script import Resources, ScriptInput, check_pools, render
+from dethpc.scheduler.slurm.script import Resources, ScriptInput, built_in, check_pools, render
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,7 @@ class JobScript:
         """Raises SubmitDeferred, as ``text``."""
         self._site, self._harness, self._use_srun = site, harness, use_srun
         self._templates()
+        built_in()
 
     def text(
         self,

@@ -8,17 +8,18 @@ all unclear runs are looked up together, when the scheduler is asked anyway.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import time
 from collections.abc import Callable
+from typing import Any
 
-from dethpc.domain.facts import Run
+from dethpc.domain.facts import Run, Task, Trial
 from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
-from dethpc.errors import SchedulerUnavailable, SubmitRejected, SubmitUncertain
+from dethpc.errors import RunDirError, SchedulerUnavailable, SubmitRejected, SubmitUncertain
 from dethpc.insight.waiting import WAITS_FOR_IMAGE
 from dethpc.master.parts import Parts
-from dethpc.master.submitting import directory_check
 from dethpc.master.submitting.hand_over import SUBMITTING, Answer, Batch, HandOver
 from dethpc.master.submitting.holds import Hold, job_of, taken_before
 from dethpc.master.watching.live_runs import LiveRun
@@ -27,6 +28,7 @@ from dethpc.master.watching.watch import Watch
 from dethpc.rundir.claim import claimed_by
 from dethpc.rundir.files import read_json
 from dethpc.rundir.filesystem import FULL
+from dethpc.rundir.layout import RunDir
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +49,10 @@ OSError."""
 
 OnRefused = Callable[[Run, str], None]
 """Hears that the scheduler does not take the job of a run at present, and why; on the reconciler's thread."""
+
+
+class Occupied(RunDirError):
+    """Another run's files are in the place of a run."""
 
 
 class Submitter:
@@ -161,7 +167,7 @@ class Submitter:
     def _may_be_tried(self, live: LiveRun, batch: Batch) -> bool:
         try:
             return self._needs_a_job(live)
-        except directory_check.Occupied as error:
+        except Occupied as error:
             self._runs.do(events.SubmitFailed(live.run.id, str(error), time.time()))
             return False
         except Exception as error:
@@ -179,7 +185,7 @@ class Submitter:
         run_dir = self._home.run(run.id)
         held_by = claimed_by(run_dir)
         if not live.earlier_submission_read:
-            directory_check.check(run_dir, self._cluster_id, run, state.tasks.get(run.task_id), state.trial_of(run))
+            check_directory(run_dir, self._cluster_id, run, state.tasks.get(run.task_id), state.trial_of(run))
             earlier = read_json(run_dir.path / SUBMITTING)
             live.unclear_since = float(earlier["at"]) if earlier is not None else None
             live.handed_to = str((earlier or {}).get("scheduler") or "")
@@ -224,3 +230,49 @@ class Submitter:
         if unwanted:
             return [events.AttemptEnded(live.run.id, -1, None, None, time.time())]
         return [events.SubmitFailed(live.run.id, message, time.time())]
+
+
+def check_directory(run_dir: RunDir, cluster_id: str, run: Run, task: Task | None, trial: Trial | None) -> None:
+    """Whether a run directory belongs to its run: files that another run left there are neither read nor overwritten.
+
+    Raises Occupied when the directory holds anything of another run, or of one that does not say whose it is; OSError.
+
+    Once a run is prepared, its place is its own: it was found free then, and the database, which knows of every run that there are
+    files of, gives no id twice. What its spec says otherwise is damage, which is nobody's word.
+    """
+    if run.token_sha256:
+        return
+    try:
+        spec = read_json(run_dir.spec)
+    except RunDirError:
+        spec = None
+    if spec is None:
+        if run_dir.claim.exists() or run_dir.attempts():
+            raise _occupied(run_dir, "a run that does not say whose it was")
+    elif not _of_this_run(spec, cluster_id, run, task, trial):
+        raise _occupied(
+            run_dir, f"another run {spec.get('run')} (experiment {spec.get('queue_id') or 'without a uuid'})"
+        )
+
+
+def _of_this_run(spec: dict[str, Any], cluster_id: str, run: Run, task: Task | None, trial: Trial | None) -> bool:
+    if spec.get("cluster_id") != cluster_id or spec.get("run") != run.id:
+        return False
+    if task is not None and spec.get("queue_id") not in (None, "", task.queue_id):  # empty: of an earlier release
+        return False
+    return trial is None or (spec.get("trial_id"), spec.get("trial_seed"), _text(spec.get("hparams"))) == (
+        trial.id,
+        trial.seed,
+        _text(trial.hparams),
+    )
+
+
+def _text(value: Any) -> str:
+    """As JSON, so that what was read equals what was written."""
+    return json.dumps(json.loads(json.dumps(value)), sort_keys=True)
+
+
+def _occupied(run_dir: RunDir, whose: str) -> Occupied:
+    return Occupied(
+        f"{run_dir.path} holds files of {whose}; move that directory away, then continue the trial in a new experiment"
+    )

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.config.resources import Slurm
+from dethpc.config.sections.resources import Slurm
 from dethpc.config.site import PoolConfig, SiteConfig
-from dethpc.domain import walltime
+from dethpc.domain.slurm import walltime
 from dethpc.errors import ConfigError, Problem
 from dethpc.scheduler.slurm import request
 from dethpc.scheduler.slurm.options import CPUS, NODES, TASKS, Unreadable
@@ -28,18 +28,19 @@ class Shape:
     open: bool = False
 
 
-def spread(slots: int, per_node: int, slot_type: str, *, single_node: bool = False) -> Shape:
+def spread(slots: int, per_node: int, slot_type: str, *, single_node: bool = False, most: int = 0) -> Shape:
     """Spread ``slots`` evenly over as few nodes as hold them. Raises ValueError when that cannot be done.
 
-    ``per_node``: slots of one node; 0 when unknown, then all slots are asked of one node.
+    ``per_node``: slots of one node; 0 when unknown, then all slots are asked of one node. ``most``: of all nodes; 0 when unknown.
     """
     if slots <= max(1, per_node) or per_node == 0:
         return Shape(1, slots, slot_type)
     if single_node:
         raise ValueError(f"{slots} slots on a single node; the largest node has {per_node}")
     if slots % per_node:
+        multiple = f"a multiple of {per_node}{f' up to {most}' if most else ''}" if most != per_node else str(per_node)
         raise ValueError(
-            f"{slots} slots on nodes of {per_node} slots each; use a multiple of {per_node}, or set slurm.slots_per_node"
+            f"{slots} slots on nodes of {per_node} slots each; use {multiple}, or set slurm.slots_per_node"
         )
     return Shape(slots // per_node, per_node, slot_type)
 

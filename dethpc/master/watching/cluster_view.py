@@ -15,8 +15,8 @@ from concurrent.futures import TimeoutError as NotYet
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from dethpc.domain.measures import duration
 from dethpc.domain.ports import NodeInfo, PoolInfo, QueuedJob, Scheduler
+from dethpc.domain.text.measures import duration
 from dethpc.errors import SchedulerUnavailable
 from dethpc.insight.waiting import PoolView
 
@@ -27,7 +27,7 @@ PLAN = 300.0
 """How old they may be where their shape alone counts, which changes rarely."""
 
 ANSWERS_WITHIN = 2.0
-"""Seconds for which whoever could have an older answer waits for a newer one."""
+"""Seconds for which a client that could have an older answer waits for a newer one."""
 
 QUEUE = 30.0
 """How old everybody's queue may be."""
@@ -46,7 +46,7 @@ class Question(Generic[Answer]):
         self._under_way: tuple[float, Future[Answer]] | None = None  # when it was put, and what will be answered
 
     def latest(self, max_age: float, *, dispensable: bool = False) -> Answer:
-        """An answer not older than ``max_age`` seconds; an older one while somebody else asks, or none comes soon.
+        """An answer not older than ``max_age`` seconds; an older one while another client asks, or none comes soon.
 
         Raises SchedulerUnavailable when there has been no answer yet; where it is ``dispensable``, also when the first one does not
         come soon.
@@ -59,7 +59,7 @@ class Question(Generic[Answer]):
         if answer is None and not dispensable:
             return self.current(since)
         try:
-            return self._beside(since).result(ANSWERS_WITHIN)
+            return self._in_background(since).result(ANSWERS_WITHIN)
         except (SchedulerUnavailable, NotYet) as error:
             if answer is None:
                 raise SchedulerUnavailable(str(error) or "the scheduler has not answered yet") from None
@@ -77,7 +77,7 @@ class Question(Generic[Answer]):
                 return f"asked {now - under_way[0]:.0f} s ago", now - self._answer[0]
             return None
 
-    def _beside(self, since: float) -> Future[Answer]:
+    def _in_background(self, since: float) -> Future[Answer]:
         """The answer that is under way, asked for in a thread of its own where nobody has yet."""
         with self._lock:
             if self._failure is not None and self._failed(since):

@@ -19,8 +19,7 @@ from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
 from dethpc.errors import SchedulerUnavailable, SubmitUncertain
 from dethpc.master.durable.ledger import Ledger
-from dethpc.master.pulse import Pulse
-from dethpc.master.watching.poll_interval import PollInterval
+from dethpc.master.heartbeat import Heartbeat
 from dethpc.rundir.journal import RemainsReader
 
 log = logging.getLogger(__name__)
@@ -41,6 +40,69 @@ class Pace:
     submit_for: float = 1.0  # before anything else is looked at: a scheduler may be slow
     confirm: float = 1.0  # before the scheduler is asked what has become of jobs that it was told to end
     quiet: float = 60.0  # at most, at the directory of a run that gives no sign of life
+
+
+SHARE = 8
+"""A look comes when this part of the silence so far has gone by since the one before."""
+
+LONGEST_REST = 30.0
+"""Seconds that a job which rings writes on before it rings again, at most: what a look finds meanwhile is still told of."""
+
+LATE_FILES = 5.0
+"""Seconds by which a file may arrive later than the bell that tells of it."""
+
+
+@dataclass(slots=True)
+class PollInterval:
+    """When to poll a run's directory: at once after a notification, and with exponential back-off while none comes.
+    ``heard`` is for any thread, all else for the reconciler's. Times are of ``time.monotonic``.
+
+    A job rings when its attempt starts and ends, and whenever it reports; the scheduler tells when its state changes. A look
+    between these is for what nobody told of. A job whose bell is not heard (nothing of it reaches the master by HTTP) is looked at
+    as often as it writes: what it writes is seen after an eighth of the time for which it had been silent, and never later than
+    ``quiet``.
+    """
+
+    due: float = 0.0  # the next one
+    alive_at: float = field(default_factory=time.monotonic)  # the last sign of life
+    every_attempt: bool = True  # it is for attempts that nobody told of, too: a master that starts has heard of none
+    notice: bool = False  # somebody said that there is something
+    rings: bool = False  # the bell is heard: nothing was found since of which it did not tell
+    heard_at: float = float("-inf")
+    late_until: float = 0.0  # what was told of may still arrive: files can come after the word of them
+    others: bool = False  # workers beside the chief write, who do not ring
+
+    def now(self, *, notice: bool = False, every_attempt: bool = False) -> None:
+        """Something has happened: the next cycle looks, and others do so soon after it."""
+        self.due, self.alive_at = 0.0, time.monotonic()
+        self.notice, self.every_attempt = self.notice or notice, self.every_attempt or every_attempt
+
+    def heard(self) -> None:
+        """The bell rang, and brought what there was to tell."""
+        self.rings, self.heard_at = True, time.monotonic()
+
+    def go_on(self) -> None:
+        """There is more to read than one look takes in."""
+        self.due = 0.0
+
+    def is_due(self) -> bool:
+        return time.monotonic() >= self.due
+
+    def begin(self) -> None:
+        """Before a look."""
+        self.due = float("inf")
+
+    def done(self, news: bool, fastest: float, quiet: float) -> None:
+        """After a look. ``fastest`` and ``quiet``: seconds until the next one at least and at most."""
+        now = time.monotonic()
+        if news:
+            self.rings, self.alive_at = self.notice or now - self.heard_at <= LONGEST_REST, now
+        elif self.notice:
+            self.rings, self.late_until = True, now + LATE_FILES
+        self.notice = self.every_attempt = False
+        rests = self.rings and not self.others and now >= self.late_until
+        share = min(quiet, max(fastest, (now - self.alive_at) / SHARE))
+        self.due = min(self.due, now + (quiet if rests else share))
 
 
 @dataclass(slots=True)
@@ -104,7 +166,7 @@ class LiveRuns:
         self._listeners: list[RunListener] = []
         self.changed = threading.Event()  # set when a run may have changed: look now
         self.leftover_jobs: dict[str, Leftover] = {}  # jobs of runs that ended before the scheduler said so
-        self.pulse = Pulse()
+        self.heartbeat = Heartbeat()
         self.started: Counter[str] = Counter()  # pool -> runs that started since the queue was last looked at
         ledger.listen(self._committed)
 
@@ -145,12 +207,12 @@ class LiveRuns:
 
     def take_in(self) -> None:
         """Remember what was committed since."""
-        self.pulse.beat()
+        self.heartbeat.beat()
         with self._rung_lock:
             rung, self._rung = self._rung, {}
         for run_id, every_attempt in rung.items():
             if (live := self._runs.get(run_id)) is not None:
-                live.poll_interval.now(told=True, every_attempt=every_attempt)
+                live.poll_interval.now(notice=True, every_attempt=every_attempt)
         while not self._committed_runs.empty():
             run = self._committed_runs.get()
             before = self._runs.get(run.id)

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dethpc.domain.end_report import EndReport
+from dethpc.domain.attempts.end_report import EndReport
+from dethpc.domain.attempts.log_policies import against_retrying
 from dethpc.domain.facts import Attempt, Run
-from dethpc.domain.log_policies import against_retrying
 from dethpc.domain.ports import JobRecord
 from dethpc.engine import events
 from dethpc.engine.trials import NO_RETRY
@@ -23,6 +23,8 @@ class Milestone(NamedTuple):
 
 def of_start(run: Run, k: int, started: Started) -> Milestone:
     nodes = ", ".join(started.nodes)
+    if run.experiment_id is None:
+        return Milestone("INFO", f"Started on {nodes}")
     return Milestone("INFO", f"Started on {nodes} (New trial runner in (container {run.id}.{k}) on agent {nodes})")
 
 
@@ -33,6 +35,8 @@ def of_going_on(run: Run, started: Started, before: Attempt | None) -> Milestone
     job = started.job_id or run.scheduler_job_id
     why = before.reason or (before.end.value.replace("_", " ").lower() if before.end else "its end is not known")
     got = "" if before.last_steps is None else f" at step {before.last_steps}"
+    if run.experiment_id is None:
+        return Milestone("INFO", f"The task begins again{f' in job {job}' if job else ''}; before, it ended: {why}")
     begins = f"goes on from step {started.resumed_steps}" if started.resumed_from else "begins again at step 0"
     return Milestone("INFO", f"The trial {begins}{f' in job {job}' if job else ''}; before, it ended{got}: {why}")
 

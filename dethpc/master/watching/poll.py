@@ -15,7 +15,7 @@ from dethpc.domain.ids import job_number
 from dethpc.domain.ports import LEFT_ITS_ARRAY, JobRecord, JobState, NodeInfo
 from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
-from dethpc.engine.nice import PendingJob
+from dethpc.engine.queueing.nice import PendingJob
 from dethpc.errors import SchedulerUnavailable
 from dethpc.master.parts import Parts
 from dethpc.master.watching.job_identity import JobIdentity

@@ -14,7 +14,7 @@ from dethpc.domain.facts import Run
 from dethpc.domain.ports import JobRecord
 from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
-from dethpc.engine.ends import conclusive, ended_at
+from dethpc.engine.ends import NO_SPACE, conclusive, ended_at
 from dethpc.errors import RunDirError, SchedulerUnavailable
 from dethpc.master.parts import Parts
 from dethpc.master.submitting.job_reuse import ReusableJobs
@@ -75,7 +75,7 @@ class Reader:
             started = True
         run = live.run
         if live.remains is not None and not live.remains.whole and not self._journals.read_remains(live):
-            return True  # somebody knows of its end, and waits for this
+            return True  # a client knows of its end, and waits for this
         if run.attempt < 0 or run.state is not RunState.RUNNING:
             return started
         reported = self._journals.read(live)
@@ -84,7 +84,7 @@ class Reader:
         report = run_dir.attempt(run.attempt).end_report()
         if report is None:
             return started or reported
-        if conclusive(run.intent, report):
+        if conclusive(run, report):
             if self.conclude(live, None):
                 self._reusable.offer(run, report)
         elif live.unconfirmed_since is None:
@@ -118,8 +118,10 @@ class Reader:
             self._runs.do(self.ended(live, None, requeued=True, by=started.at))
         self._runs.started[run.pool] += 1
         live.poll_interval.others = False
-        self._tell_milestone(run, k, milestones.of_start(run, k, started))
-        self._tell_milestone(run, k, milestones.of_going_on(run, started, self._runs.last_attempt(run)))
+        # Its own time, or a start that is seen late would stand behind the end.
+        at = min(started.at or math.inf, time.time())
+        self._tell_milestone(run, k, milestones.of_start(run, k, started), at)
+        self._tell_milestone(run, k, milestones.of_going_on(run, started, self._runs.last_attempt(run)), at)
         if started.job_id and started.job_id != live.run.scheduler_job_id:
             self._runs.do(events.Submitted(run.id, started.job_id, time.time()))
         self._runs.do(
@@ -268,7 +270,7 @@ def _why_no_report(run_dir: RunDir) -> str:
     try:
         room = os.statvfs(run_dir.path)
         if room.f_bavail == 0 or (room.f_files and room.f_favail == 0):
-            return f"No space left on the file system of {run_dir.path}"
+            return f"{NO_SPACE}{run_dir.path}"
     except OSError:
         pass
     return _tail(run_dir.log)

@@ -26,9 +26,8 @@ from dethpc.master.watching.job_identity import JobIdentity
 from dethpc.master.watching.journals import Journals
 from dethpc.master.watching.poll import Poller
 from dethpc.master.watching.read import Reader
-from dethpc.master.watching.report_warnings import ReportWarnings
 from dethpc.master.watching.stop import Stopper
-from dethpc.master.watching.trouble import Trouble
+from dethpc.master.watching.trouble import ReportWarnings, Trouble
 from dethpc.master.watching.watch import Watch
 from dethpc.master.watching.worker_reports import WorkerReports
 from dethpc.rundir.filesystem import unwritable
@@ -84,7 +83,7 @@ class Reconciler:
         self._poller = Poller(parts, watch, self._reader, journals, identity, self._trouble)
         self._stopping = False
         self.unwritable = ""  # why nothing can be written at present, in words. Any thread may read it
-        self.pulse = watch.runs.pulse
+        self.heartbeat = watch.runs.heartbeat
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
 
     def start(self) -> None:
@@ -104,7 +103,7 @@ class Reconciler:
     def _run(self) -> None:
         failures = 0
         while not self._stopping:
-            self.pulse.beat()
+            self.heartbeat.beat()
             try:
                 self.cycle()
                 failures, self.unwritable = 0, unwritable(self._home.root)
@@ -118,7 +117,7 @@ class Reconciler:
                 failures += 1
                 self.unwritable = _why_unwritable(error, self._home)
                 log.exception("a cycle failed; the next one tries again")
-            self.pulse.rest()
+            self.heartbeat.rest()
             self._runs.changed.wait(self._pause(failures))
             self._runs.changed.clear()
 

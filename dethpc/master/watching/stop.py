@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from dethpc.domain.attempts.stopping import StopRequest
 from dethpc.domain.ports import JobRecord, JobState
 from dethpc.domain.states import Intent
-from dethpc.domain.stopping import StopRequest
 from dethpc.errors import SchedulerUnavailable
 from dethpc.master.parts import Parts
 from dethpc.master.watching.job_identity import JobIdentity

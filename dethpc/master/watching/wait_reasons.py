@@ -1,4 +1,4 @@
-"""Why trials wait: answers for whoever asks, and a line in the trial's log at each change."""
+"""Why trials wait: answers for clients, and a line in the trial's log at each change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dethpc.domain.ports import SUSPENDED
 from dethpc.domain.resource_request import ResourceRequest
 from dethpc.domain.states import Intent, RunState, State
 from dethpc.engine import ClusterState
-from dethpc.engine.jobs import waits_for_searcher
+from dethpc.engine.queueing.jobs import waits_for_searcher
 from dethpc.engine.trials import AWAY
 from dethpc.errors import SchedulerUnavailable
 from dethpc.insight.reasons import in_scheduler

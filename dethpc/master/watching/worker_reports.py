@@ -76,7 +76,7 @@ class WorkerReports:
         a damaged line costs itself alone. Raises OSError."""
         folder = self._home.run(run.id).attempt(run.attempt)
         attempt = self._ledger.state.attempt(run.id, run.attempt)
-        if attempt is None or not folder.beside.is_dir():
+        if attempt is None or not folder.worker_journals.is_dir():
             return False
         trial = self._ledger.state.trial_of(run)
         if trial is None:
