@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from dethpc.config.patterns import Pattern
-from dethpc.domain.not_finite import as_float
 from dethpc.domain.records import TriggerType
 from dethpc.domain.states import State
+from dethpc.domain.text.not_finite import as_float
 from dethpc.errors import Refused
 
 STATES = (State.ACTIVE, State.PAUSED, State.COMPLETED, State.CANCELED, State.ERROR)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from dethpc.config.patterns import Pattern
-from dethpc.domain.end_report import plain_text
+from dethpc.domain.attempts.end_report import plain_text
 from dethpc.domain.facts import Experiment, Row, Run
 from dethpc.domain.ids import task_id
 from dethpc.domain.records import TriggerType, Webhook, WebhookDelivery
@@ -66,6 +66,8 @@ class LogWatch:
         if any(self._triggers.of_type(TriggerType.TASK_LOG)):
             ended = [row for row in rows if isinstance(row, Run) and row.state is RunState.ENDED]
             self._ended.extend(_trials_of(ended))
+            if ended:
+                self._rounds.wake()  # nothing more is written to their logs
 
     def look(self) -> None:
         """Read on. Raises StoreError, OSError."""

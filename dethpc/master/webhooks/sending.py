@@ -1,6 +1,7 @@
 """Sending one event: to an HTTP server whose address the site allows, or by ``sendmail``.
 
-A host's name is resolved once, and the connection goes to the address that was checked. Redirects are not followed.
+A host's name is resolved once, and the connection goes to the address that was checked. Redirects are not followed. Where the site
+names a proxy, that connects to what this machine cannot reach by itself: names are checked here, as far as they are known here.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from email.message import EmailMessage
 from typing import Any, Union
 from urllib.parse import unquote, urlsplit
 
-from dethpc.domain.end_report import plain_text
+import h11
+
+from dethpc.domain.attempts.end_report import plain_text
 from dethpc.errors import DethpcError, Refused
 
 TIMEOUT, DEADLINE = 10.0, 15.0
@@ -38,6 +42,19 @@ _REFUSED_BY_SENDMAIL = (64, 65, 67, 68)  # usage, data, user, host: EX_* of syse
 _PLACES = "/usr/sbin:/usr/lib"  # of sendmail, which are in the PATH of few
 
 
+@dataclass(frozen=True, slots=True)
+class Allowlist:
+    """``networks`` that ``webhooks.allow`` names in the site configuration, which is ``file``."""
+
+    networks: Sequence[Network] = ()
+    file: str = "site.yaml"
+
+    def remedy(self, address: Address) -> str:
+        """What allows ``address``, besides those that are already allowed."""
+        addresses = ", ".join(f'"{one}"' if ":" in one else one for one in (*map(str, self.networks), str(address)))
+        return f"to allow it, put webhooks: {{allow: [{addresses}]}} into {self.file}, then det master down"
+
+
 class Unsent(DethpcError):
     """What was not taken, and why. ``final``: it would not be the next time either. ``pause``: seconds that the receiver asks
     for."""
@@ -47,7 +64,7 @@ class Unsent(DethpcError):
         self.final, self.pause = final, pause
 
 
-def check_url(url: str, networks: Sequence[Network]) -> None:
+def check_url(url: str, allowlist: Allowlist) -> None:
     """Raises Refused where nothing could ever be sent to ``url``."""
     try:
         parts = urlsplit(url)
@@ -64,8 +81,9 @@ def check_url(url: str, networks: Sequence[Network]) -> None:
     if parts.username is not None or parts.password is not None:
         raise Refused("the URL of a webhook cannot have a user or password: receivers verify the signature")
     with contextlib.suppress(ValueError):
-        if why := refusal(ipaddress.ip_address(host), networks):
-            raise Refused(f"webhooks are not sent to {host}: it is {why}; webhooks.allow of site.yaml allows addresses")
+        address = ipaddress.ip_address(host)
+        if why := refusal(address, allowlist.networks):
+            raise Refused(f"webhooks are not sent to {host}: it is {why}; {allowlist.remedy(address)}")
 
 
 def mail_addresses(url: str) -> list[str]:
@@ -117,8 +135,8 @@ def signature(key: str, at: int, body: bytes) -> dict[str, str]:
     return {"X-Determined-AI-Signature-Timestamp": str(at), "X-Determined-AI-Signature": digest}
 
 
-def post(url: str, body: bytes, key: str, networks: Sequence[Network]) -> str:
-    """What the receiver answered. Raises Unsent."""
+def post(url: str, body: bytes, key: str, allowlist: Allowlist, proxy: str = "") -> str:
+    """What the receiver answered. ``proxy``: the URL of the site's, "" for none. Raises Unsent."""
     parts = urlsplit(url)
     host, tls = parts.hostname or "", parts.scheme == "https"
     port = parts.port or (443 if tls else 80)
@@ -126,7 +144,9 @@ def post(url: str, body: bytes, key: str, networks: Sequence[Network]) -> str:
     headers = {"Content-Type": "application/json; charset=UTF-8", "User-Agent": "dethpc"}
     headers |= signature(key, int(time.time()), body)
     try:
-        with _connected(host, port, networks) as connected:
+        proxied = bool(proxy) and _needs_proxy(host, port, allowlist)
+        with _through(proxy, host, port, tls) if proxied else _connected(host, port, allowlist) as connected:
+            path = path if tls or not proxied else f"http://{parts.netloc}{path}"
             end = ssl.create_default_context().wrap_socket(connected, server_hostname=host) if tls else connected
             connection = http.client.HTTPConnection(host, parts.port)
             connection.sock, connection.auto_open = end, 0
@@ -137,7 +157,9 @@ def post(url: str, body: bytes, key: str, networks: Sequence[Network]) -> str:
             finally:
                 connection.close()
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise Unsent(f"{host} cannot be reached: {error or type(error).__name__}") from None
+        raise Unsent(
+            f"{host} cannot be reached: {error or type(error).__name__}{_advice(parts.scheme, proxy)}"
+        ) from None
     answer = f"{response.status} {response.reason}".strip()
     if 200 <= response.status < 300:
         return answer
@@ -149,15 +171,73 @@ def post(url: str, body: bytes, key: str, networks: Sequence[Network]) -> str:
     raise Unsent(f"{host} answers {answer}", final=not temporary, pause=_pause(response.getheader("Retry-After")))
 
 
+def _advice(scheme: str, proxy: str) -> str:
+    import urllib.request  # which a master needs for nothing else
+
+    if proxy or scheme not in urllib.request.getproxies():
+        return ""
+    return f". The environment of this master has {scheme}_proxy, which webhooks do not use: webhooks.proxy of site.yaml names one"
+
+
+def _needs_proxy(host: str, port: int, allowlist: Allowlist) -> bool:
+    """Whether the site's proxy is to connect, and not this machine, as it does to addresses of ``allowlist``. Raises Unsent."""
+    try:
+        resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError:  # of the outside, this machine may know no names
+        if host == "localhost" or host.endswith(".localhost"):
+            raise Unsent(f"{host} is a name of loopback addresses", final=True) from None
+        return True
+    addresses = [ipaddress.ip_address(str(address[0]).partition("%")[0]) for *_, address in resolved]
+    inner = [_inner(address) for address in addresses]
+    if any(one in network for one in inner for network in allowlist.networks if network.version == one.version):
+        return False
+    for address in addresses:  # it is not known which of them the proxy takes
+        if why := refusal(address, ()):
+            raise Unsent(f"{host} is {address}, {why}; {allowlist.remedy(address)}", final=True)
+    return True
+
+
+_ALL = Allowlist((ipaddress.IPv4Network("0.0.0.0/0"), ipaddress.IPv6Network("::/0")))
+
+
+@contextlib.contextmanager
+def _through(proxy: str, host: str, port: int, tls: bool) -> Iterator[socket.socket]:
+    """A connection to the proxy; with ``tls`` one through it to the host. Raises Unsent, OSError."""
+    parts = urlsplit(proxy)
+    with contextlib.ExitStack() as stack:
+        try:
+            connection = stack.enter_context(_connected(parts.hostname or "", parts.port or 80, _ALL))
+            if tls:
+                _tunnel(connection, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        except OSError as error:
+            raise OSError(f"by the proxy {parts.netloc}: {error or type(error).__name__}") from None
+        yield connection
+
+
+def _tunnel(connection: socket.socket, target: str) -> None:
+    """Raises OSError where the proxy refuses."""
+    tunnel = h11.Connection(h11.CLIENT)
+    connection.sendall(tunnel.send(h11.Request(method="CONNECT", target=target, headers=[("Host", target)])) or b"")
+    connection.sendall(tunnel.send(h11.EndOfMessage()) or b"")
+    try:
+        while not isinstance(event := tunnel.next_event(), h11.Response):
+            if event is h11.NEED_DATA:
+                tunnel.receive_data(connection.recv(4096))
+    except h11.RemoteProtocolError as error:
+        raise OSError(f"what it answers is no HTTP: {error}") from None
+    if not 200 <= event.status_code < 300:
+        raise OSError(f"it answers {event.status_code} {plain_text(event.reason.decode('latin-1'))}".strip())
+
+
 def _pause(header: str | None) -> float:
     return float(header) if header and header.isascii() and header.isdecimal() and len(header) < 6 else 0.0
 
 
 @contextlib.contextmanager
-def _connected(host: str, port: int, networks: Sequence[Network]) -> Iterator[socket.socket]:
+def _connected(host: str, port: int, allowlist: Allowlist) -> Iterator[socket.socket]:
     """A connection to the first address that is allowed and answers; it ends after ``DEADLINE``. Raises Unsent, OSError."""
     failure: OSError | None = None
-    for family, address in _allowed(host, port, networks):
+    for family, address in _allowed(host, port, allowlist):
         connection = socket.socket(family, socket.SOCK_STREAM)
         connection.settimeout(TIMEOUT)
         try:
@@ -177,8 +257,8 @@ def _connected(host: str, port: int, networks: Sequence[Network]) -> Iterator[so
             finally:
                 timer.cancel()
                 timer.join()
-            if late.is_set():  # what is cut off may read as a whole answer
-                raise TimeoutError(f"there was no whole answer within {DEADLINE:g} s")
+                if late.is_set():  # what is cut off may read as a whole answer, and fails in any way
+                    raise TimeoutError(f"there was no whole answer within {DEADLINE:g} s")
         return
     raise failure or OSError("it has no address")
 
@@ -189,14 +269,14 @@ def _shut_down(connection: socket.socket, late: threading.Event) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
-def _allowed(host: str, port: int, networks: Sequence[Network]) -> list[tuple[int, Any]]:
+def _allowed(host: str, port: int, allowlist: Allowlist) -> list[tuple[int, Any]]:
     """Addresses of a host that webhooks may be sent to. Raises Unsent where it has others only, OSError."""
     refused = ""
     allowed: list[tuple[int, Any]] = []
     for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         ip = ipaddress.ip_address(str(address[0]).partition("%")[0])
-        if why := refusal(ip, networks):
-            refused = f"{host} is {ip}, {why}: webhooks.allow of site.yaml allows addresses"
+        if why := refusal(ip, allowlist.networks):
+            refused = f"{host} is {ip}, {why}; {allowlist.remedy(ip)}"
         else:
             allowed.append((family, address))
     if refused and not allowed:

@@ -55,7 +55,9 @@ class Webhooks:
     def __init__(self, parts: Parts, records: Records) -> None:
         self._store, self._records, self._home = parts.store, records, parts.home
         self._site = parts.site.webhooks
-        self._networks = [ip_network(network, strict=False) for network in self._site.allow]
+        networks = [ip_network(network, strict=False) for network in self._site.allow]
+        site_file = parts.installation.site_file or str(self._home.root / "site.yaml")
+        self._allowlist = sending.Allowlist(networks, site_file)
         self._triggers = Triggers(parts)
         self._resting: dict[int, float] = {}  # webhooks whose receivers failed, and until when
         self._failures: dict[int, int] = {}  # how often in a row
@@ -83,7 +85,7 @@ class Webhooks:
 
     def check_url(self, url: str) -> None:
         """Raises Refused."""
-        sending.check_url(url, self._networks)
+        sending.check_url(url, self._allowlist)
 
     def notes(self, experiment: Experiment, workspace_id: int) -> list[str]:
         """What the owner of a new experiment should know of webhooks that it names."""
@@ -91,8 +93,8 @@ class Webhooks:
 
     def changed(self, webhook_id: int) -> None:
         """It was created, edited or deleted: what waits is sent at once. Raises StoreError."""
-        self._resting[webhook_id] = 0.0
         self._triggers.load()
+        self._resting[webhook_id] = 0.0
         self._rounds.wake()
 
     def alert(self, experiment: Experiment, trial_id: int | None, data: dict[str, str]) -> None:
@@ -180,7 +182,8 @@ class Webhooks:
 
     def _rest(self, webhook: Webhook, delivery: WebhookDelivery, error: Unsent) -> None:
         failures = self._failures[webhook.id] = self._failures.get(webhook.id, delivery.attempts - 1) + 1
-        until = time.time() + max(error.pause, _pause(failures))
+        edited = webhook not in self._triggers.webhooks  # meanwhile: it failed as it was before
+        until = 0.0 if edited else time.time() + max(error.pause, _pause(failures))
         self._resting.setdefault(webhook.id, until)  # it may have been edited meanwhile
         self._records.put(replace(delivery, not_before=until, answer=str(error)))
 
@@ -191,7 +194,7 @@ class Webhooks:
             headers = {"Message-ID": f"<{event['event_id']}@dethpc>"}
             return sending.mail(self._site.sendmail, sending.mail_addresses(webhook.url), subject, text, headers)
         body = formats.slack(event, self.base_url) if webhook.type is WebhookType.SLACK else event
-        return sending.post(webhook.url, formats.encoded(body), self.signing_key(), self._networks)
+        return sending.post(webhook.url, formats.encoded(body), self.signing_key(), self._allowlist, self._site.proxy)
 
 
 def _pause(failures: int) -> float:

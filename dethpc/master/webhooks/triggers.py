@@ -17,14 +17,14 @@ from uuid import UUID, uuid4, uuid5
 
 from sqlalchemy import Connection
 
-from dethpc.config import services
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.domain.end_report import plain_text
+from dethpc.config.sections import services
+from dethpc.domain.attempts.end_report import plain_text
 from dethpc.domain.facts import Experiment, Metric, Row
-from dethpc.domain.not_finite import as_float, spelled
 from dethpc.domain.records import Project, TriggerType, Webhook, WebhookDelivery, WebhookMode, Workspace
 from dethpc.domain.reports import ReportKind
 from dethpc.domain.states import State
+from dethpc.domain.text.not_finite import as_float, spelled
 from dethpc.engine import events
 from dethpc.engine.events import Event
 from dethpc.errors import StoreUnavailable
@@ -63,15 +63,18 @@ def covers(webhook: Webhook, experiment: Experiment, workspace_id: int) -> bool:
     section = _section(experiment)
     if section.exclude or webhook.mode is WebhookMode.WORKSPACE:
         return not section.exclude
-    return webhook.id in (section.webhook_id or ()) or webhook.name in (section.webhook_name or ())
+    if webhook.id in (section.webhook_id or ()):
+        return True
+    return webhook.name != "" and webhook.name in (section.webhook_name or ())
 
 
 def unknown(webhooks: Iterable[Webhook], experiment: Experiment, workspace_id: int) -> list[str]:
     """A sentence for each webhook that the experiment's configuration names and that is not there."""
-    names = {hook.name: hook.id for hook in webhooks if hook.workspace_id in (None, workspace_id)}
+    visible = [hook for hook in webhooks if hook.workspace_id in (None, workspace_id)]
+    names, ids = {hook.name for hook in visible if hook.name}, {hook.id for hook in visible}
     section = _section(experiment)
     missing = [name for name in section.webhook_name or () if name not in names]
-    missing += [str(webhook_id) for webhook_id in section.webhook_id or () if webhook_id not in names.values()]
+    missing += [str(webhook_id) for webhook_id in section.webhook_id or () if webhook_id not in ids]
     remedy = "det webhook create --specific creates one"
     return [f"there is no webhook {name!r} in its workspace{others(name, names)}: {remedy}" for name in missing]
 
@@ -228,12 +231,11 @@ def _place(connection: Connection, project_id: int) -> tuple[Project, Workspace]
 def _delivery(webhook: Webhook, occurrence: Occurrence, project: Project, workspace: Workspace) -> WebhookDelivery:
     now, experiment = time.time(), occurrence.experiment
     event_id = _id(webhook, occurrence.once)
-    begin = experiment.started_at or experiment.created_at
     described = {
         "id": experiment.id,
         "state": experiment.state.value,
         "name": experiment.name,
-        "duration": max(0, int((experiment.ended_at or now) - begin)),
+        "duration": int(experiment.duration(now)),
         "resource_pool": experiment.pool,
         "slots_per_trial": experiment.slots_per_trial,
         "workspace": workspace.name,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from dethpc.client import experiments, webhooks
+from dethpc.client.nouns import experiments, webhooks
 from dethpc.config.site import SiteConfig
 from dethpc.domain.records import DeliveryState, WebhookDelivery
 from dethpc.state.queries import records as stored

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dethpc.client import webhooks
-from dethpc.domain.end_report import EndReport
+from dethpc.client.nouns import webhooks, workspaces
+from dethpc.domain.attempts.end_report import EndReport
 from dethpc.domain.facts import Run
 from dethpc.domain.records import Webhook
 from dethpc.domain.reports import Report
@@ -25,12 +26,14 @@ from tests.master.webhooks.receiver import Receiver, created, deliveries, kill, 
 from tests.waiting import wait_until
 
 CUSTOM = [{"triggerType": "TRIGGER_TYPE_CUSTOM"}]
+SPECIFIC = "WEBHOOK_MODE_SPECIFIC"
+NAMING = f"{YAML}integrations: {{webhooks: {{webhook_name: [code, mail, far]}}}}\n"
 CANCELED = [{"triggerType": "TRIGGER_TYPE_EXPERIMENT_STATE_CHANGE", "condition": {"state": "CANCELED"}}]
 
 
 def running(served: Served) -> Run:
     """The run of a trial that trains."""
-    experiment_id = created(served)
+    experiment_id = created(served, NAMING)
     served.session.post(f"/api/v1/experiments/{experiment_id}/activate")
     (run,) = served.daemon.parts.live_runs()
     ledger = served.daemon.ledger
@@ -44,12 +47,21 @@ def report(served: Served, run: Run, *reports: tuple[str, dict[str, Any]], first
     served.daemon.ledger.do(events.Reported(run.id, 0, lines, T0))
 
 
+def write_log(served: Served, run: Run, *lines: tuple[float, str]) -> None:
+    """Each line with its time."""
+    attempt = served.daemon.installation.home.run(run.id).attempt(0)
+    attempt.make()
+    log = attempt.log(0)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("".join(logline.format(logline.LogLine(at, "INFO", 0, "stdout", text)) for at, text in lines))
+
+
 def validation(steps: int, **metrics: Any) -> tuple[str, dict[str, Any]]:
     return "metrics", {"group": "validation", "steps_completed": steps, "metrics": metrics}
 
 
 def test_what_training_code_says_is_sent_once_for_each_line_of_its_journal(sending: Served, receiver: Receiver) -> None:
-    webhooks.create(sending.session, "code", receiver.url, CUSTOM)
+    webhooks.create(sending.session, "code", receiver.url, CUSTOM, mode=SPECIFIC)
     run = running(sending)
     alert = ("alert", {"title": "Loss is NaN", "description": "at step 7", "level": "warn"})
     report(sending, run, alert)
@@ -68,8 +80,8 @@ def test_what_training_code_says_is_sent_once_for_each_line_of_its_journal(sendi
 
 
 def test_a_run_may_send_alerts_of_its_own_experiment_alone(sending: Served, receiver: Receiver) -> None:
-    webhooks.create(sending.session, "code", receiver.url, CUSTOM)
-    created(sending), created(sending)
+    webhooks.create(sending.session, "code", receiver.url, CUSTOM, mode=SPECIFIC)
+    created(sending, NAMING), created(sending, NAMING)
     run = run_of(trial(1))
     session = sending.as_run(run, mint_run_token(run.id)[0])
     body = {"data": {"title": "here", "level": "LOG_LEVEL_INFO"}}
@@ -85,8 +97,8 @@ def test_a_run_may_send_alerts_of_its_own_experiment_alone(sending: Served, rece
 
 
 def test_the_published_client_sends_an_alert(sending: Served, published: Published, receiver: Receiver) -> None:
-    webhooks.create(sending.session, "code", receiver.url, CUSTOM, webhookType="WEBHOOK_TYPE_SLACK")
-    created(sending)
+    webhooks.create(sending.session, "code", receiver.url, CUSTOM, mode=SPECIFIC, webhookType="WEBHOOK_TYPE_SLACK")
+    created(sending, NAMING)
     code = """
 data = bindings.v1CustomWebhookEventData(title="a <b>", description="c", level=bindings.v1LogLevel.ERROR)
 body = bindings.v1PostWebhookEventDataRequest(data=data, experimentId=1, trialId=1)
@@ -131,8 +143,6 @@ def test_a_line_of_a_log_is_reported_once_also_by_the_next_master(sending: Serve
     trigger = {"triggerType": "TRIGGER_TYPE_TASK_LOG", "condition": {"regex": "out of memory|NaN+"}}
     row = webhooks.create(sending.session, "logs", receiver.url, [trigger])
     run = running(sending)
-    attempt = sending.daemon.installation.home.run(run.id).attempt(0)
-    attempt.make()
     since = sending.daemon.services.records.get(Webhook, row["id"]).created_at
     lines = [
         (since - 1, "NaN before"),
@@ -140,9 +150,7 @@ def test_a_line_of_a_log_is_reported_once_also_by_the_next_master(sending: Serve
         (since + 2, "loss is NaN"),
         (since + 3, "NaN again"),
     ]
-    log = attempt.log(0)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    log.write_text("".join(logline.format(logline.LogLine(at, "INFO", 0, "stdout", text)) for at, text in lines))
+    write_log(sending, run, *lines)
     wait_until(lambda: receiver.posts)
     (post,) = receiver.posts
     assert post.event["event_data"]["task_log"]["triggering_log"] == "loss is NaN"
@@ -152,6 +160,25 @@ def test_a_line_of_a_log_is_reported_once_also_by_the_next_master(sending: Serve
     watch.look()
     assert len(deliveries(sending)) == 1
     wait_until(lambda: not waiting(sending))
+
+
+def test_a_specific_webhook_reports_what_names_it_in_its_workspace_alone(sending: Served, receiver: Receiver) -> None:
+    log = {"triggerType": "TRIGGER_TYPE_TASK_LOG", "condition": {"regex": "NaN"}}
+    vision = workspaces.create_workspace(sending.session, "Vision")["id"]
+    for name, place in (("code", {}), ("other", {}), ("far", {"workspaceId": vision})):
+        triggers = [*CUSTOM, *CANCELED, log]
+        webhooks.create(sending.session, name, f"{receiver.url}/{name}", triggers, mode=SPECIFIC, **place)
+    run = running(sending)
+    report(sending, run, ("alert", {"title": "a", "description": "b", "level": "info"}))
+    write_log(sending, run, (time.time() + 60, "loss is NaN"))
+    wait_until(lambda: len(receiver.posts) == 2)
+    kill(sending, 1)
+    sending.daemon.ledger.do(events.AttemptEnded(run.id, 0, EndReport(finished=True, exit_code=0), None, time.time()))
+    wait_until(lambda: len(receiver.posts) == 3 and not waiting(sending))
+    assert {post.path for post in receiver.posts} == {"/code"}
+    types = {post.event["event_type"] for post in receiver.posts}
+    assert types == {"CUSTOM", "TASK_LOG", "EXPERIMENT_STATE_CHANGE"}
+    assert deliveries(sending, 2) == deliveries(sending, 3) == []
 
 
 @pytest.fixture
@@ -199,13 +226,38 @@ def test_a_mail_that_sendmail_refuses_is_given_up(sending: Served, sendmail: Pat
 
 
 def test_a_line_of_a_mail_starts_no_header(sending: Served, sendmail: Path) -> None:
-    webhooks.create(sending.session, "mail", "mailto:ada@example.org", CUSTOM)
-    created(sending)
+    webhooks.create(sending.session, "mail", "mailto:ada@example.org", CUSTOM, mode=SPECIFIC)
+    created(sending, NAMING)
     alert = {"title": "a\nBcc: eve@example.org\r\nX: y", "description": "d", "level": "info"}
     sending.session.post("/api/v1/webhooks/custom", {"data": alert, "experimentId": 1})
     wait_until(lambda: [row["state"] for row in deliveries(sending)] == ["DELIVERED"])
     headers = (sendmail / "mail").read_text().partition("\n\n")[0]
     assert "\nBcc:" not in headers and "Subject: Experiment 1: a Bcc: eve@example.org X: y" in headers
+
+
+@pytest.fixture
+def rarely_looking(served: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """A daemon that has looked at logs once, and does so no more by time."""
+    looks: list[float] = []
+    webhook_service = served.daemon.services.webhooks
+    rounds = webhook_service._logs._rounds
+    rounds._first, rounds._every = 0.0, 1e6
+    look = rounds._do
+    monkeypatch.setattr(rounds, "_do", lambda: (look(), looks.append(time.time())))
+    webhook_service.start()
+    wait_until(lambda: looks)
+    yield served
+    webhook_service.stop()
+
+
+def test_the_log_of_a_trial_is_read_when_it_ends(rarely_looking: Served, receiver: Receiver) -> None:
+    served = rarely_looking
+    run = running(served)
+    trigger = {"triggerType": "TRIGGER_TYPE_TASK_LOG", "condition": {"regex": "out of memory"}}
+    webhooks.create(served.session, "logs", receiver.url, [trigger])
+    write_log(served, run, (time.time() + 1, "out of memory"))
+    served.daemon.ledger.do(events.AttemptEnded(run.id, 0, EndReport(finished=True, exit_code=0), None, time.time()))
+    wait_until(lambda: receiver.posts)
 
 
 def test_the_log_of_a_trial_that_ended_without_a_master_is_still_read(served: Served, receiver: Receiver) -> None:

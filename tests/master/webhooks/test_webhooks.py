@@ -7,16 +7,19 @@ import hmac
 import json
 import socket
 import time
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dethpc.client import experiments, webhooks, workspaces
+from dethpc.client.nouns import experiments, webhooks, workspaces
+from dethpc.config.site import parse_site
 from dethpc.domain.records import Webhook, WebhookDelivery
 from dethpc.errors import NotFound, Refused
 from dethpc.master.rebuild import recreate
 from dethpc.master.webhooks import service
+from dethpc.master.webhooks.sending import Allowlist
 from dethpc.state import open_store
 from dethpc.state.queries import records as stored
 from tests.master.conftest import Published, Served
@@ -24,8 +27,8 @@ from tests.master.http.test_control import YAML
 from tests.master.webhooks.receiver import KEY, Receiver, created, deliveries, kill, waiting
 from tests.waiting import wait_until
 
+SPECIFIC = "WEBHOOK_MODE_SPECIFIC"
 CANCELED = [{"triggerType": "TRIGGER_TYPE_EXPERIMENT_STATE_CHANGE", "condition": {"state": "CANCELED"}}]
-CUSTOM = [{"triggerType": "TRIGGER_TYPE_CUSTOM"}]
 
 
 def test_a_change_of_state_is_sent_as_determined_sends_and_signs_it(sending: Served, receiver: Receiver) -> None:
@@ -144,6 +147,26 @@ def test_an_edit_sends_what_waits_to_the_new_address_at_once(
     wait_until(lambda: receiver.posts)
 
 
+def test_an_edit_while_an_event_is_sent_counts_for_the_next_one(
+    sending: Served, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "FIRST_PAUSE", 3600.0)
+    webhooks.create(sending.session, "ends", "http://127.0.0.1:1/", CANCELED)
+    send, sent = service.sending.post, list[str]()
+
+    def edited_meanwhile(url: str, *others: Any) -> str:
+        sent.append(url)
+        if len(sent) > 1:
+            return send(url, *others)
+        kill(sending, created(sending))
+        webhooks.change(sending.session, 1, url=receiver.url)
+        return "200 OK"
+
+    monkeypatch.setattr(service.sending, "post", edited_meanwhile)
+    kill(sending, created(sending))
+    wait_until(lambda: receiver.posts)
+
+
 def test_a_master_that_is_killed_before_it_sends_loses_nothing(
     served: Served, receiver: Receiver, tmp_path: Path
 ) -> None:
@@ -217,6 +240,21 @@ def test_urls_that_are_refused(served: Served, url: str, why: str) -> None:
         webhooks.create(served.session, "hook", url, CANCELED)
 
 
+def test_a_refusal_says_what_to_write_into_which_file(served: Served) -> None:
+    home = served.daemon.installation.home.root
+    with pytest.raises(Refused) as refusal:
+        webhooks.create(served.session, "hook", "http://[::1]:8000/", CANCELED)
+    text, _, place = str(refusal.value).partition("put ")[2].partition(" into ")
+    assert place == f"{served.daemon.installation.site_file or home / 'site.yaml'}, then det master down"
+    assert parse_site(text).webhooks.allow[-1] == "::1"
+
+
+def test_what_was_allowed_before_stays_in_the_advice() -> None:
+    text = Allowlist([ip_network("10.0.0.0/8"), ip_network("::1")]).remedy(ip_address("fe80::1"))
+    advice = text.partition("put ")[2].partition(" into")[0]
+    assert parse_site(advice).webhooks.allow == ["10.0.0.0/8", "::1/128", "fe80::1"]
+
+
 def test_a_name_that_leads_to_a_forbidden_address_is_given_up(sending: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     resolve = socket.getaddrinfo
     metadata = [(2, 1, 6, "", ("169.254.169.254", 80))]
@@ -235,6 +273,7 @@ def test_a_name_that_leads_to_a_forbidden_address_is_given_up(sending: Served, m
     ("triggers", "why"),
     [
         ([], "at least one trigger"),
+        ([{"triggerType": "TRIGGER_TYPE_CUSTOM"}], "needs a webhook of mode SPECIFIC"),
         ([{"triggerType": "TRIGGER_TYPE_NONE"}], "is not one of TRIGGER_TYPE_EXPERIMENT_STATE_CHANGE"),
         ([{"triggerType": "TRIGGER_TYPE_EXPERIMENT_STATE_CHANGE"}], "one of ACTIVE, PAUSED"),
         ([{"triggerType": "TRIGGER_TYPE_TASK_LOG", "condition": {}}], "has regex"),
@@ -259,7 +298,7 @@ def test_they_are_listed_edited_and_deleted(served: Served) -> None:
         "WEBHOOK_MODE_WORKSPACE",
     )
     assert webhooks.webhooks(served.session) == [row]
-    with pytest.raises(Refused, match="called 'hook' already") as refusal:
+    with pytest.raises(Refused, match="webhook 'hook' already exists") as refusal:
         webhooks.create(served.session, "hook", "https://example.org/", CANCELED, workspaceId=vision)
     assert refusal.value.status_code == 409  # type: ignore[attr-defined]
     with pytest.raises(Refused, match=r"it has webhooks \(hook\)"):
@@ -271,6 +310,34 @@ def test_they_are_listed_edited_and_deleted(served: Served) -> None:
             act(served.session, 1)
     assert [row["id"] for row in webhooks.webhooks(served.session)] == [2]
     assert served.daemon.services.records.get(Webhook, 1).url == ""
+
+
+def test_webhooks_need_no_name(sending: Served, receiver: Receiver) -> None:
+    first, second = (webhooks.create(sending.session, "", receiver.url, CANCELED, mode=SPECIFIC) for _ in range(2))
+    assert first["name"] == second["name"] == ""
+    with pytest.raises(Refused, match="a webhook needs a name"):
+        webhooks.create(sending.session, " ", receiver.url, CANCELED)
+    config = f"{YAML}integrations: {{webhooks: {{webhook_id: [1, 2], webhook_name: ['']}}}}\n"
+    notes = experiments.create(sending.session, config, [], activate=False)["notes"]
+    assert [note for note in notes if "no webhook" in note] == [
+        "there is no webhook '' in its workspace: det webhook create --specific creates one"
+    ]
+    kill(sending, created(sending, f"{YAML}integrations: {{webhooks: {{webhook_name: ['']}}}}\n"))
+    kill(sending, 1)
+    wait_until(lambda: len(receiver.posts) == 2)
+    assert {post.event["event_data"]["experiment"]["id"] for post in receiver.posts} == {1}
+    assert webhooks.change(sending.session, 2, name="named")["name"] == "named"
+
+
+def test_a_mode_that_does_not_fit_the_triggers_is_refused(served: Served) -> None:
+    custom = [{"triggerType": "TRIGGER_TYPE_CUSTOM", "condition": {}}]
+    webhooks.create(served.session, "hook", "https://example.org/", custom, mode=SPECIFIC)
+    webhooks.create(served.session, "all", "https://example.org/", CANCELED)
+    for number, fields in ((1, {"mode": "WEBHOOK_MODE_WORKSPACE"}), (2, {"triggers": custom})):
+        with pytest.raises(Refused, match="needs a webhook of mode SPECIFIC"):
+            webhooks.change(served.session, number, **fields)
+    webhooks.change(served.session, 2, mode=SPECIFIC, triggers=custom)
+    webhooks.change(served.session, 1, mode="WEBHOOK_MODE_WORKSPACE", triggers=CANCELED, name="")
 
 
 def test_of_which_experiments_a_webhook_reports(sending: Served, receiver: Receiver) -> None:
