@@ -114,9 +114,9 @@ def _of_installation(home: Home) -> Iterator[Damage]:
     if jobs.exists():
         try:
             with sqlite3.connect(f"file:{jobs}?mode=ro", uri=True, timeout=5) as connection:
-                (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+                (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             connection.close()
-            why = "" if said == "ok" else str(said)
+            why = "" if verdict == "ok" else str(verdict)
         except sqlite3.OperationalError as error:
             why = "" if "locked" in str(error) else str(error)
         except sqlite3.DatabaseError as error:

@@ -83,15 +83,15 @@ class ChangeLog:
 
     def append(self, rows: Sequence[Row]) -> None:
         """Raises: Unwritten when files could not be written, with their rows: those of the others are in theirs. LeaseHeld."""
-        left, trouble = self._append(rows)
+        unwritten, trouble = self._append(rows)
         if trouble is not None:
-            raise Unwritten(trouble, left) from trouble
+            raise Unwritten(trouble, unwritten) from trouble
 
     def _append(self, rows: Sequence[Row]) -> tuple[list[Row], OSError | None]:
         """The rows whose files could not be written, some of which may be there all the same, and the first reason. One file's
         trouble is its own."""
         self._behind = True
-        left: list[Row] = []
+        unwritten: list[Row] = []
         trouble: OSError | None = None
         for path, group in self._by_file(rows).items():
             file = self._file(path)
@@ -111,10 +111,10 @@ class ChangeLog:
                     self._compact(path, ended=ended)
             except OSError as error:
                 trouble = trouble or error
-                left += group
-        self._behind = bool(left)
+                unwritten += group
+        self._behind = bool(unwritten)
         self._mend_another()
-        return left, trouble
+        return unwritten, trouble
 
     def _file(self, path: Path) -> RowFile:
         if path not in self._files:
@@ -134,7 +134,7 @@ class ChangeLog:
             log.error("%s is tried again: %s", file.path, error)
 
     def _mend(self, file: RowFile) -> None:
-        """Where somebody else wrote, or removed it: say again what the database holds. Raises: OSError, LeaseHeld."""
+        """Where another process wrote, or removed it: say again what the database holds. Raises: OSError, LeaseHeld."""
         if self._store is None or not ((strange := file.is_strange()) or self._is_gone(file)):
             return
         if strange:  # else it may just be the first task of an installation
@@ -176,18 +176,18 @@ class ChangeLog:
         self._store = store
         with store.read() as connection:
             ended = queries.ended_last(connection, ENDED_LAST)
-        left = self._home.all_announced()
-        listed, alone, tasks = _listed(left)
-        endless = [each for each in ended if each.id not in alone and not self._has_end(each)]
+        announced = self._home.all_announced()
+        listed, alone, tasks = _listed(announced)
+        endless = [experiment for experiment in ended if experiment.id not in alone and not self._has_end(experiment)]
         behind = {experiment.id for experiment in endless} | listed
         snapshot = store.load(also=sorted(behind))
         self._next_id = snapshot.next_experiment_id
         late: list[Row] = []
-        found = self._by_file([row for fact in IN_MEMORY for row in snapshot.of(fact)])
+        rows_by_file = self._by_file([row for fact in IN_MEMORY for row in snapshot.of(fact)])
         if tasks:
             with store.read() as connection:
-                found[self._home.task_changes] = rows_of_file(connection, self._home, self._home.task_changes)
-        for path, rows in found.items():
+                rows_by_file[self._home.task_changes] = rows_of_file(connection, self._home, self._home.task_changes)
+        for path, rows in rows_by_file.items():
             missing, unknown = RowFile(path).compare(rows)
             if path.parent.parent == self._home.experiments:  # the other files keep rows of what has ended, too
                 ahead = [row for row in unknown if file_of(self._home, row) == path] + _ended(path, missing)
@@ -198,12 +198,14 @@ class ChangeLog:
                 late += missing
         late += endless  # the last of their files then, where the next start looks for them
         late += [
-            each for each in _experiments(store, alone - behind) if each.state.terminal and not self._has_end(each)
+            experiment
+            for experiment in _experiments(store, alone - behind)
+            if experiment.state.terminal and not self._has_end(experiment)
         ]
         _, trouble = self._append(late)
         if trouble is not None:
             raise trouble
-        for path in left:  # all that they announced is in its file now
+        for path in announced:  # all that they announced is in its file now
             with contextlib.suppress(OSError):  # the next start looks there once more, and finds nothing missing
                 path.unlink()
         return None if behind else snapshot
@@ -215,15 +217,15 @@ class ChangeLog:
         return own is not None and to_text(own) == text
 
     def _by_file(self, rows: Sequence[Row]) -> dict[Path, list[Row]]:
-        found: dict[Path, list[Row]] = {}
+        grouped: dict[Path, list[Row]] = {}
         paths: dict[object, Path | None] = {}  # to make one for each row takes longer than to read it
         for row in rows:
             which = type(row) if isinstance(row, (Metric, PoolState, NodeHealth)) else _concerned(row)
             if which not in paths:
                 paths[which] = file_of(self._home, row)
             if (path := paths[which]) is not None:
-                found.setdefault(path, []).append(row)
-        return found
+                grouped.setdefault(path, []).append(row)
+        return grouped
 
 
 _NEAR = 1 << 16

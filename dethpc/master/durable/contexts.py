@@ -141,6 +141,18 @@ def damage(path: Path) -> str:
     return "" if path.name == f"{digest.hexdigest()}.tar.gz" else "checksum mismatch"
 
 
+def stored(home: Home, sha256: str, owner: str) -> bytes:
+    """The context as tar.gz. ``owner``: whose it is, in words. Raises ContextError where somebody has removed or altered it."""
+    path = home.context(sha256)
+    try:
+        targz = path.read_bytes()
+    except FileNotFoundError:
+        raise ContextError(f"{owner} has lost its context directory: there is no {path}") from None
+    if hashlib.sha256(targz).hexdigest() != sha256:
+        raise ContextError(f"the context directory of {owner} is damaged ({path}: checksum mismatch); {REMEDY}")
+    return targz
+
+
 def remember(home: Home, sent: Sequence[Member], sha256: str) -> None:
     """Let ``known`` find the stored context of these files by their digest, where it is worth asking for."""
     if sum(len(file.content) for file in sent) < WORTH_ASKING:

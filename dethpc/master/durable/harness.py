@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 # What runs on compute nodes: standard library only, Python >= 3.9 (the training APIs add the user's own framework).
 ROOMS = (
     "dethpc/__init__.py",
+    "dethpc/det.py",
     "dethpc/errors.py",
     "dethpc/extras.py",
     "dethpc/horovod.py",
@@ -32,25 +33,28 @@ ROOMS = (
     "dethpc/util.py",
     "dethpc/domain/__init__.py",
     "dethpc/domain/context_files.py",
-    "dethpc/domain/end_report.py",
     "dethpc/domain/entrypoint.py",
     "dethpc/domain/environment.py",
-    "dethpc/domain/hints.py",
     "dethpc/domain/ids.py",
-    "dethpc/domain/echoes.py",
-    "dethpc/domain/log_policies.py",
-    "dethpc/domain/not_finite.py",
     "dethpc/domain/reports.py",
     "dethpc/domain/secrets.py",
     "dethpc/domain/states.py",
-    "dethpc/domain/stopping.py",
     "dethpc/domain/trial_config.py",
-    "dethpc/domain/usage.py",
-    "dethpc/domain/warning_signal.py",
     "dethpc/domain/workdir.py",
+    "dethpc/domain/attempts",
+    "dethpc/domain/slurm/__init__.py",
+    "dethpc/domain/slurm/warning_signal.py",
+    "dethpc/domain/text/__init__.py",
+    "dethpc/domain/text/quotations.py",
+    "dethpc/domain/text/hints.py",
+    "dethpc/domain/text/measures.py",
+    "dethpc/domain/text/names.py",
+    "dethpc/domain/text/not_finite.py",
+    "dethpc/domain/text/times.py",
     "dethpc/searcher/__init__.py",
     "dethpc/rundir",
     "dethpc/client",
+    "dethpc/context",
     "dethpc/storage",
     "dethpc/data_layer",
     "dethpc/exec",
@@ -117,6 +121,9 @@ def damage(bundle: Path) -> str:
             if (member := archive.testzip()) is not None:
                 return f"checksum mismatch in {member}"
             names = archive.namelist()
+            # A wrong size in the directory is no matter to zipfile, which ends with the stream, but to Python's import.
+            if sum(30 + len(info.filename) + info.compress_size for info in archive.infolist()) != archive.start_dir:
+                return "its directory does not fit its members"
             sources = {name: archive.read(name) for name in names if name.endswith(".py")}
             if {name for name in names if name not in sources} != {f"{name}c" for name in sources} or not sources:
                 return "it does not hold the files that were written"

@@ -2,27 +2,30 @@
 
 A run is written into the database before its directory is made, and an experiment before its change log. So files of which the
 database knows nothing mean that it was deleted, lost its ``-wal`` file, or is an older copy. To start with it would give ids again,
-and take what is in old run directories for results of new trials.
+and take what is in old run directories for results of new trials. A database without users is new: to start with it where a
+file has some would empty that file.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from dethpc.domain.facts import Experiment, Run
+from dethpc.domain.records import User
 from dethpc.errors import Refused
+from dethpc.master.durable.row_file import RowFile
 from dethpc.rundir import archives
+from dethpc.rundir.files import names as names_in
 from dethpc.rundir.files import read_json
 from dethpc.rundir.home import Home
 from dethpc.state import SqlStore, rows
 
 RUN_OF_A_TRIAL = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+_RUN_OF_A_TASK = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.\d+")
 _NAMED = 3
 """How many of each kind a message names."""
 
@@ -39,15 +42,15 @@ class Ids:
     def next(self) -> tuple[int, int]:
         """The first ids of an experiment and of a trial that are above all of these."""
         parsed = [RUN_OF_A_TRIAL.fullmatch(run) for run in self.runs]
-        experiments = {*self.experiments, *(int(each[1]) for each in parsed if each)}
-        return max(experiments, default=0) + 1, max((int(each[2]) for each in parsed if each), default=0) + 1
+        experiments = {*self.experiments, *(int(match[1]) for match in parsed if match)}
+        return max(experiments, default=0) + 1, max((int(match[2]) for match in parsed if match), default=0) + 1
 
 
 def in_files(home: Home) -> Ids:
     """Those that have a directory, or are folded. Runs that were rendered without a master have none of these names."""
     return Ids(
-        frozenset(int(name) for name in _names(home.experiments) if name.isascii() and name.isdigit()),
-        frozenset(run for name in _names(home.runs) for run in _runs(name)),
+        frozenset(int(name) for name in names_in(home.experiments) if name.isascii() and name.isdigit()),
+        frozenset(run for name in names_in(home.runs) for run in _runs(name)),
     )
 
 
@@ -57,8 +60,9 @@ def rendered(names: Iterable[str]) -> set[str]:
 
 
 def _runs(name: str) -> Sequence[str]:
-    """The runs of trials that have files in what is called so."""
-    return [name] if RUN_OF_A_TRIAL.fullmatch(name) else archives.runs_of(name)
+    """The runs of trials and of other tasks that have files in what is called so."""
+    is_run = RUN_OF_A_TRIAL.fullmatch(name) or _RUN_OF_A_TASK.fullmatch(name)
+    return [name] if is_run else archives.runs_of(name)
 
 
 def in_database(connection: Connection) -> Ids:
@@ -68,8 +72,8 @@ def in_database(connection: Connection) -> Ids:
 
 def given_up(home: Home) -> Ids:
     """Those whose files the last rebuild found but could make nothing of. Raises RunDirError."""
-    found = read_json(home.losses) or {}
-    return Ids(frozenset(found.get("experiments") or ()), frozenset(found.get("runs") or ()))
+    losses = read_json(home.losses) or {}
+    return Ids(frozenset(losses.get("experiments") or ()), frozenset(losses.get("runs") or ()))
 
 
 def check(home: Home, store: SqlStore) -> None:
@@ -77,10 +81,13 @@ def check(home: Home, store: SqlStore) -> None:
     files = in_files(home)
     with store.read() as connection:
         unknown = files - in_database(connection) - given_up(home)
-    if unknown.experiments or unknown.runs:
-        raise knows_less(
-            home, [*_words("experiment", sorted(unknown.experiments)), *_words("run", sorted(unknown.runs))]
-        )
+        is_new = connection.scalar(select(func.count()).select_from(rows.table(User))) == 0
+    what = [*_words("experiment", sorted(unknown.experiments)), *_words("run", sorted(unknown.runs))]
+    if not what and is_new:
+        users = {row.username for row in RowFile(home.records).rows() if isinstance(row, User)}
+        what = _words("user", sorted(users))
+    if what:
+        raise knows_less(home, what)
     store.next_ids = files.next
 
 
@@ -97,10 +104,3 @@ def _words(noun: str, unknown: Sequence[object]) -> list[str]:
         return []
     more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
     return [f"{noun}{'s' if len(unknown) > 1 else ''} {', '.join(map(str, unknown[:_NAMED]))}{more}"]
-
-
-def _names(folder: Path) -> Iterable[str]:
-    try:
-        return os.listdir(folder)
-    except FileNotFoundError:
-        return []

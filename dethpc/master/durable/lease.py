@@ -53,6 +53,7 @@ class Lease:
         self._certificate: Callable[[], str] | None = None
         self._serves: Mapping[str, str] | None = None
         self.socket: str | None = None  # a Unix socket on which the master listens besides
+        self.build = ""  # that which the master runs
         self.owner_socket: str | None = None  # that of the owner's programs on this machine, or of the master before
 
     def take(self) -> None:
@@ -183,6 +184,8 @@ class Lease:
             self._content["socket"] = self.socket
         if self.owner_socket is not None:
             self._content.update(owner_socket=self.owner_socket, boot_id=boot_id())
+        if self.build:
+            self._content["build"] = self.build
         if self._serves is not None:
             self._content["scheduler"] = dict(self._serves)
         write_json(self._path, self._content)

@@ -13,19 +13,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from dethpc.domain.facts import Row
 from dethpc.domain.ports import Snapshot, Store
-from dethpc.domain.records import WebhookDelivery
+from dethpc.domain.records import Record, WebhookDelivery
 from dethpc.engine import ClusterState, step
 from dethpc.engine.events import Event
 from dethpc.engine.fold import fold
-from dethpc.engine.pools import Rules
+from dethpc.engine.queueing.pools import Rules
 from dethpc.engine.state import BadNodePolicy, BuildSearcher
 from dethpc.errors import DethpcError, ShuttingDown, StoreUnavailable, UnfitRow
 from dethpc.master.durable.wishes import Wishes, answer
-from dethpc.master.pulse import Pulse
+from dethpc.master.heartbeat import Heartbeat
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,6 @@ NOT_BEGUN = "The master waits for it. Nothing was started; running trials contin
 
 Listener = Callable[[Sequence[Row]], None]
 Reporter = Callable[[Sequence[Event], Sequence[Row]], Sequence[WebhookDelivery]]
-Read = Callable[[], Event]
 Seen = TypeVar("Seen")
 
 
@@ -58,9 +57,19 @@ class _Look:
     at: Callable[[ClusterState], Any]
 
 
+class Plan(NamedTuple):
+    """Events, one after the other, and records that are committed along with their rows."""
+
+    events: Sequence[Event]
+    records: Sequence[Record] = ()
+
+
+Read = Callable[[], Plan]
+
+
 @dataclass(slots=True, frozen=True)
 class _Reading:
-    """An event that is made of what the database holds when everything before it is committed."""
+    """Events that are made of what the database holds when everything before them is committed."""
 
     read: Read
 
@@ -124,7 +133,7 @@ class Ledger:
         self.report: Reporter = lambda happened, rows: ()
         self._on_broken = on_broken
         self._broken_by: BaseException | None = None
-        self.pulse = Pulse()
+        self.heartbeat = Heartbeat()
         self.state = self._fold(loaded)
         self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
 
@@ -162,9 +171,14 @@ class Ledger:
             raise self._closed()
         return future.result()
 
-    def do_after(self, read: Read) -> list[Row]:
+    def do_after(self, read: Callable[[], Event]) -> list[Row]:
         """Like ``do``, for an event made of stored rows: ``read`` makes it on the ledger's own thread, so that nothing changes
         between what it reads and what is decided. Raises what ``read`` raises, too."""
+        return self.do_planned(lambda: Plan([read()]))
+
+    def do_planned(self, read: Read) -> list[Row]:
+        """Like ``do_after``, for a plan, of which a master that is killed has done all or nothing. ``Records.copy`` writes its
+        records to their file afterwards. Raises as ``do_after``."""
         future: Future[list[Row]] = Future()
         if not self._wishes.enter(_Reading(read), future):
             raise self._closed()
@@ -211,10 +225,10 @@ class Ledger:
     def _serve(self) -> None:
         more = True
         while more:
-            missed = any(each.missed for each in self._listeners)
-            self.pulse.rest()
+            missed = any(listening.missed for listening in self._listeners)
+            self.heartbeat.rest()
             items, more = self._wishes.gather(MAX_BATCH, RETRY if missed else None)
-            self.pulse.beat()
+            self.heartbeat.beat()
             if not items:
                 self._tell()
                 continue
@@ -245,6 +259,7 @@ class Ledger:
     def _commit(self, batch: list[Item]) -> None:
         rows: list[Row] = []
         happened: list[Event] = []
+        records: list[Record] = []
         decided: list[tuple[Future[list[Row]], list[Row]]] = []
         try:
             for wish, future in batch:
@@ -253,24 +268,26 @@ class Ledger:
                     continue
                 changed: list[Row] = []
                 try:
-                    for event in [wish.read()] if isinstance(wish, _Reading) else wish:
+                    plan = wish.read() if isinstance(wish, _Reading) else Plan(wish)
+                    for event in plan.events:
                         changed += step(self.state, event)
                         happened.append(event)
                 except DethpcError as refusal:
                     future.set_exception(refusal)
                 else:
                     decided.append((future, changed))
+                    records += plan.records
                 rows += changed
-            if rows:
+            if rows or records:
                 self.announce(rows)
                 reports = self._when_the_server_answers(batch, lambda: self.report(happened, rows))
-                self._when_the_server_answers(batch, lambda: self._store.commit([*rows, *reports]))
+                self._when_the_server_answers(batch, lambda: self._store.commit([*rows, *reports, *records]))
         except Exception as failure:
             self._not_committed([item for item in batch if not item[1].done()], failure)
             return
         if rows:
-            for each in self._listeners:
-                each.missed += rows
+            for listening in self._listeners:
+                listening.missed += rows
             self._tell()
             self.state.evict_ended()
         for future, changed in decided:
@@ -305,13 +322,13 @@ class Ledger:
 
     def _when_the_server_answers(self, batch: Sequence[Item], ask: Callable[[], Seen]) -> Seen:
         """What ``ask`` returns, however long the database's server is away. What was decided is kept and committed then: a commit
-        whose answer was lost may be repeated. Whoever waits hears after a while that it may still happen; nothing else is begun.
+        whose answer was lost may be repeated. A client that waits hears later that it may still happen; nothing else is begun.
 
         Raises what ``ask`` raises; StoreUnavailable only when the ledger is to end.
         """
         since = time.monotonic()
         while True:
-            self.pulse.beat()
+            self.heartbeat.beat()
             try:
                 return ask()
             except StoreUnavailable as away:
@@ -324,11 +341,11 @@ class Ledger:
                 self._wishes.refuse(StoreUnavailable(f"{away}. {NOT_BEGUN}"), PAUSE)
 
     def _tell(self) -> None:
-        for each in self._listeners:
+        for listening in self._listeners:
             try:
-                each.hear()
+                listening.hear()
             except Exception:
                 log.exception("a listener failed; this master ends, and the next one writes what is missing")
-                each.missed.clear()
+                listening.missed.clear()
                 self._wishes.close()
                 self._on_broken()

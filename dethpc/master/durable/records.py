@@ -17,6 +17,7 @@ from dethpc.master.durable.row_file import RowFile
 from dethpc.rundir.home import Home
 from dethpc.state import SqlStore
 from dethpc.state.queries import records as stored
+from dethpc.state.store import NarrowStore, ReadStore
 
 log = logging.getLogger(__name__)
 
@@ -26,42 +27,54 @@ MOST_LINES = 1000
 """Lines appended before the file is rewritten with what still counts."""
 
 
-class Records:
+class RecordReader:
+    """Looks records up, among those that ``store`` shows. Every method may be called from any thread."""
+
+    def __init__(self, store: ReadStore) -> None:
+        self._readable = store
+
+    def reading(self) -> AbstractContextManager[Connection]:
+        """A connection to read them along with other rows."""
+        return self._readable.read()
+
+    def get(self, kind: type[R], /, *key: Any) -> R:
+        """Raises: NotFound."""
+        with self.reading() as connection:
+            return stored.get(connection, kind, *key)
+
+    def find(self, kind: type[R], /, **fields: Any) -> list[R]:
+        """Those whose fields have these values, by key."""
+        with self.reading() as connection:
+            return stored.find(connection, kind, **fields)
+
+
+class Records(RecordReader):
     """Every method may be called from any thread. The file says no more than the database. Of tokens and passwords
     both have digests; the URL of a webhook may be a secret."""
 
     def __init__(self, store: SqlStore, home: Home, check_lease: Callable[[], None] = lambda: None) -> None:
         """Rewrites the file where it does not say what the database does. ``check_lease``: see ``ChangeLog``. Raises: OSError."""
+        super().__init__(store)
         self._store, self._home, self._check_lease = store, home, check_lease
         self._file = RowFile(home.records)
         self._lock = threading.RLock()
         self._lines = 0
         self._compact()
 
+    def within(self, workspaces: frozenset[int] | None) -> RecordReader:
+        """Those of these workspaces, and those that belong to none; None: all."""
+        return RecordReader(self._store if workspaces is None else NarrowStore(self._store, workspaces))
+
     def exclusive(self) -> AbstractContextManager[object]:
         """While it is held, no other thread writes records: for what must hold of several, such as names that are unique."""
         return self._lock
 
-    def reading(self) -> AbstractContextManager[Connection]:
-        """A connection to read them along with other rows."""
-        return self._store.read()
-
-    def get(self, kind: type[R], /, *key: Any) -> R:
-        """Raises: NotFound."""
-        with self._store.read() as connection:
-            return stored.get(connection, kind, *key)
-
-    def find(self, kind: type[R], /, **fields: Any) -> list[R]:
-        """Those whose fields have these values, by key."""
-        with self._store.read() as connection:
-            return stored.find(connection, kind, **fields)
-
     def add(self, kind: type[R], /, **fields: Any) -> R:
         """A new record with the next ``id``."""
         with self._lock:
-            known: list[Any] = self.find(kind)
-            made: Callable[..., Any] = kind
-            record: R = made(id=max((one.id for one in known), default=0) + 1, **fields)
+            records: list[Any] = self.find(kind)
+            constructor: Callable[..., Any] = kind
+            record: R = constructor(id=max((one.id for one in records), default=0) + 1, **fields)
             self._put(record)
         return record
 

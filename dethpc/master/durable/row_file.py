@@ -40,6 +40,10 @@ def to_text(row: Any, *, dropped: bool = False) -> str:
     kind: Any = type(row)
     names, _ = _fields(kind)
     held = None if dropped else {name: getattr(row, name) for name in names}
+    if held is not None:
+        for name, default in _sparse(kind):
+            if held[name] == default:
+                del held[name]
     return _encode({"table": kind.__name__, "key": key_of(row), "row": held})[:-1]
 
 
@@ -91,6 +95,12 @@ def _fields(kind: type) -> tuple[tuple[str, ...], dict[str, Any]]:
     return tuple(field.name for field in fields(kind)), get_type_hints(kind)
 
 
+@cache
+def _sparse(kind: type) -> tuple[tuple[str, Any], ...]:
+    """See ``facts.SPARSE``: names and defaults."""
+    return tuple((field.name, field.default) for field in fields(kind) if field.metadata.get("sparse"))
+
+
 def _restore(hint: Any, value: Any) -> Any:
     """``value`` as the field has it. Raises ValueError when the field cannot have it."""
     expected = _expected(hint)
@@ -107,12 +117,12 @@ def _restore(hint: Any, value: Any) -> Any:
 @cache
 def _expected(hint: Any) -> tuple[Any, ...]:
     """The types that JSON may give for a field."""
-    found = [get_origin(kind) or kind for kind in (get_args(hint) if get_origin(hint) in _UNIONS else (hint,))]
-    return (*found, int) if float in found else tuple(found)
+    types = [get_origin(kind) or kind for kind in (get_args(hint) if get_origin(hint) in _UNIONS else (hint,))]
+    return (*types, int) if float in types else tuple(types)
 
 
 class RowFile:
-    """One thread writes. A line that was being written when the machine stopped is skipped by whoever reads.
+    """One thread writes. A line that was being written when the machine stopped is skipped by its readers.
 
     Another process may write all the same: a master that was frozen after its look at the lease, and thawed. What it wrote may be
     older than the lines before it, and counts, for it is the last: ``is_strange`` tells, and ``insist`` mends.
@@ -141,14 +151,14 @@ class RowFile:
         return self._size is not None
 
     def is_strange(self) -> bool:
-        """Whether somebody else has written to the file since its first line from here, or removed it."""
+        """Whether another process has written to the file since its first line from here, or removed it."""
         try:
             return self._size is not None and self.path.stat().st_size != self._size
         except FileNotFoundError:
             return True
 
     def insist(self, rows: Sequence[Any]) -> None:
-        """Append those of ``rows`` that are not what the file says, after somebody else wrote to it. Raises: OSError; it is as
+        """Append those of ``rows`` that are not what the file says, after another process wrote to it. Raises: OSError; it is as
         strange as before then."""
         strange, size = self._size, self.path.stat().st_size
         try:
@@ -176,24 +186,24 @@ class RowFile:
     def compact(self, check_lease: Callable[[], None] = lambda: None) -> None:
         """Leave out lines that a later one with their key replaces, and damaged ones that it repeats.
 
-        ``check_lease`` raises when somebody else may have appended since the file was read: then it stays as it is. Raises: that,
+        ``check_lease`` raises when another master may have appended since the file was read: then it stays as it is. Raises: that,
         and as ``become``.
         """
         with open(self.path, "rb") as file:
             lines = list(file)
         if self._size not in (None, sum(map(len, lines))):
             return  # it is strange: the last line of a key need not be the one that counts
-        kept: list[bytes] = []
+        latest: list[bytes] = []
         seen: set[bytes] = set()
         for line in reversed(lines):
             key, row, _ = line.partition(_ROW)
             if (row and key in seen) or not line.strip():
                 continue
-            kept.append(line)
+            latest.append(line)
             if row and _is_readable(line):  # before a damaged line, an earlier one of its key still counts
                 seen.add(key)
-        if len(kept) < len(lines):
-            self._replace(b"".join(reversed(kept)), check_lease)
+        if len(latest) < len(lines):
+            self._replace(b"".join(reversed(latest)), check_lease)
 
     def _replace(self, text: bytes, check_lease: Callable[[], None] = lambda: None) -> None:
         # The second pattern is that of 0.1.0.
@@ -249,14 +259,14 @@ class RowFile:
                     if not line.strip():
                         continue
                     try:
-                        found = from_line(line)
+                        entry = from_line(line)
                     except ValueError:
                         bad[_damaged_key(line) or number] = number
                         continue
                     if bad:
                         bad.pop(_CUT_OFF, None)
-                        bad.pop(found[:2], None)
-                    yield found
+                        bad.pop(entry[:2], None)
+                    yield entry
         except FileNotFoundError:
             return
         if damaged is not None:
@@ -279,7 +289,7 @@ _BEGINNING = re.compile(rb'\{"table": "(\w+)", "key": (\[[^]]*\]), "row": ')
 
 def _damaged_key(line: bytes) -> Any:
     """Which row a damaged line is of; ``_CUT_OFF`` for one that was never finished; None when it does not say."""
-    if found := _BEGINNING.match(line):
+    if match := _BEGINNING.match(line):
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            return _KINDS[found[1].decode()], tuple(json.loads(found[2]))
+            return _KINDS[match[1].decode()], tuple(json.loads(match[2]))
     return _CUT_OFF if line.startswith(b'{"table"'[: len(line.rstrip())]) and not line.rstrip().endswith(b"}") else None

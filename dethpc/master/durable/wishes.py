@@ -52,13 +52,13 @@ class Wishes(Generic[Wish]):
         due = math.inf
         while len(batch) < most:
             try:
-                each = self._queue.get(timeout=wait)
+                item = self._queue.get(timeout=wait)
             except queue.Empty:
                 return batch, bool(batch) or not self.ending.is_set()
-            if each is None:
+            if item is None:
                 return batch, False
-            batch.append(each[:2])
-            due = min(due, each[2])
+            batch.append(item[:2])
+            due = min(due, item[2])
             wait = max(0.0, due - time.monotonic())
         return batch, True
 
@@ -67,11 +67,11 @@ class Wishes(Generic[Wish]):
         until = time.monotonic() + seconds
         while not self._queue.empty() or not self.ending.is_set():
             try:
-                each = self._queue.get(timeout=max(0.0, until - time.monotonic()))
+                item = self._queue.get(timeout=max(0.0, until - time.monotonic()))
             except queue.Empty:
                 return
-            if each is not None:
-                answer([each[:2]], failure)
+            if item is not None:
+                answer([item[:2]], failure)
 
 
 def answer(wishes: Sequence[tuple[Any, Future[Any]]], failure: Exception) -> None:

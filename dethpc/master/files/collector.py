@@ -16,14 +16,14 @@ from typing import Any
 from uuid import uuid4
 
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.domain.end_report import plain_text
+from dethpc.domain.attempts.end_report import plain_text
 from dethpc.domain.facts import Checkpoint, Experiment, Row, Task
 from dethpc.domain.states import State, TaskKind
 from dethpc.engine import events
 from dethpc.errors import DethpcError, LeaseHeld, NotFound, RunDirError, ShuttingDown
 from dethpc.exec.garbage import BROUGHT, DONE
+from dethpc.master.experiments.checkpoint_uses import kept_by_policy, needed_by_rendered
 from dethpc.master.experiments.control import Control
-from dethpc.master.experiments.needed import kept_by_policy, needed_by_rendered
 from dethpc.master.experiments.policy import chosen
 from dethpc.master.files.garbage_runs import OF_POOL, names_of_spooled, of_pool, whose
 from dethpc.master.parts import Parts
@@ -203,6 +203,7 @@ class GarbageCollector:
                 id=str(uuid4()),
                 kind=TaskKind.CHECKPOINT_GC,
                 owner=newest.owner,
+                user_id=newest.user_id,
                 name="Checkpoint GC",
                 config={"sbatch_args": options, OF_POOL: pool},
                 pool=self._control.pool_for_files(pool),

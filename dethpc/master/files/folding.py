@@ -227,7 +227,7 @@ class Folding:
     ) -> bool:
         with self._home.archives.lock:
             if not self._runs(trial) or {top: look(top) for top in self._tops(trial, last, before)} != seen:
-                return False  # somebody writes to it, or wants it again: later
+                return False  # a job writes to it, or it is wanted again: later
             self._check()
             os.replace(part, target)
             sync_name(target)

@@ -16,8 +16,9 @@ from dethpc import storage
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Checkpoint, Experiment, Task, Trial
 from dethpc.domain.states import CheckpointState, State
+from dethpc.domain.task_settings import TaskSettings
 from dethpc.domain.trial_config import TrialConfig
-from dethpc.engine.jobs import ExperimentState
+from dethpc.engine.queueing.jobs import ExperimentState
 from dethpc.errors import RunDirError
 from dethpc.exec.garbage import Bring, Garbage, Part
 from dethpc.master.durable import contexts, ids
@@ -135,13 +136,13 @@ def job(
     )
 
 
-def stand_ins(home: Home, task: Task, config: ExperimentConfig) -> tuple[Trial, Experiment]:
-    """A trial and an experiment that are in no database, for a run that has neither."""
+def stand_ins(home: Home, task: Task, config: ExperimentConfig, context_sha256: str = "") -> tuple[Trial, Experiment]:
+    """A trial and an experiment that are in no database, for a run that has neither. ``context_sha256``: "" for an empty one."""
     at = time.time()
     experiment = Experiment(
         0, task.owner, config.to_json(), "", State.ACTIVE, at, seed=0, queue_id=task.queue_id, name=config.name
     )
-    experiment.context_sha256 = _empty_context(home)
+    experiment.context_sha256 = context_sha256 or empty_context(home)
     return Trial(0, 0, 0, {}, 0, State.ACTIVE, at), experiment
 
 
@@ -153,11 +154,13 @@ def _listed(home: Home, store: SqlStore, cluster_id: str, experiment: Experiment
         runs = queries.ids_of_runs(connection, row.id)
         checkpoints = queries.checkpoints_of_experiment(connection, row.id)
         shared = queries.shares_context(connection, row)
+        contexts_of_tasks = {TaskSettings.of(task).context_sha256 for task in queries.launched_tasks(connection)}
         deletions = queries.ids_of_deletions(connection)
     others = ids.rendered(os.listdir(home.runs))
     shared = shared or row.context_sha256 in {
-        _empty_context(home),
-        *map(_context_of, map(home.run, others - deletions)),
+        empty_context(home),
+        *contexts_of_tasks,
+        *map(context_of, map(home.run, others - deletions)),
     }
     from dethpc.tensorboard.build import get_experiment_sync_path  # it loads what trials are trained with
 
@@ -198,11 +201,11 @@ def _may_have_files(experiment: Experiment, checkpoint: Checkpoint) -> bool:
     return copied or not experiment.imported_run
 
 
-def _empty_context(home: Home) -> str:
+def empty_context(home: Home) -> str:
     return contexts.keep(home, contexts.pack([]))
 
 
-def _context_of(run_dir: RunDir) -> str:
+def context_of(run_dir: RunDir) -> str:
     """Of a run that was made without a master, and may wait for somebody to submit it."""
     with contextlib.suppress(OSError, RunDirError):
         return str((read_json(run_dir.spec) or {}).get("context_sha256"))

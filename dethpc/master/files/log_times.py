@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
+from bisect import bisect_right
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -99,6 +100,35 @@ def _bounds(block: bytes) -> tuple[bytes, bytes] | None:
     return bounds if bounds[0] else None
 
 
+class Growth:
+    """When a file grew whose lines have no times: its modification time at each look that saw it longer. A line keeps the time
+    that it had first, until the master starts again."""
+
+    def __init__(self) -> None:
+        self._ends: list[int] = []
+        self._times: list[float] = []
+        self._lock = threading.Lock()
+
+    def look(self, size: int, modified: float) -> None:
+        with self._lock:
+            if self._ends and size < self._ends[-1]:  # another file is in its place
+                self._ends, self._times = [], []
+            if not self._ends or size > self._ends[-1]:
+                self._ends.append(size)
+                self._times.append(max([modified, *self._times[-1:]]))
+
+    def at(self, offset: int) -> float:
+        """The time of the line that begins there. What has come since the last look is of that look's time."""
+        with self._lock:
+            self._ends[-1] = max(self._ends[-1], offset + 1)
+            return self._times[bisect_right(self._ends, offset)]
+
+
 @lru_cache(maxsize=1000)
 def of_file(path: Path) -> LogTimes:
     return LogTimes()
+
+
+@lru_cache(maxsize=10_000)
+def growth_of(path: Path) -> Growth:
+    return Growth()

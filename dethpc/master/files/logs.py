@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,6 +38,9 @@ _AT_ALL = 8 << 20  # bytes of all files that are held at a time
 _AT_ONCE = 500  # lines of a piece of an answer
 _IDLE = 4  # blocks in which nothing was found, and that are a piece of an answer, too
 _PATIENCE = 64 << 20  # bytes of a file that are no line, after which it is not read on
+_START_SECONDS = (
+    5.0  # for the master to report a start; without a master, or a disk that it can write, the log is shown after that
+)
 _MASTER = 0x7FF  # stands for a node's rank in ids of the master's own lines
 _BATCH = 0x7FE  # and of what the batch script and Slurm itself wrote
 
@@ -151,13 +155,14 @@ class Source:
     alone: bool
     said_by = "task"
 
+    @property
+    def key(self) -> tuple[AttemptId, int]:
+        """What tells a log from others; its file may be folded meanwhile, and has another path then."""
+        return self.attempt, self.rank
+
     def line(self, offset: int, read: logline.LogLine) -> Line:
-        id = (
-            (self.n & 0xFFF) << 51
-            | (self.attempt.number & 0xFF) << 43
-            | (self.rank & 0x7FF) << 32
-            | offset & 0xFFFFFFFF
-        )
+        attempt, rank = self.key
+        id = (self.n & 0xFFF) << 51 | (attempt.number & 0xFF) << 43 | (rank & 0x7FF) << 32 | offset & 0xFFFFFFFF
         return Line(*read, id, self.attempt, self.node, self.alone)
 
     def parse(self, offset: int, raw: bytes) -> Line:
@@ -227,17 +232,21 @@ class Source:
 
 @dataclass(frozen=True)
 class BatchOutput(Source):
-    """What the batch script wrote, line by line, none of which has a time: all have that of the last one."""
+    """What the batch script wrote in all attempts of a run, line by line, none of which has a time. ``attempt``: the last one."""
 
-    at: float = 0.0
+    growth: log_times.Growth
     said_by = "slurm"
+
+    @property
+    def key(self) -> tuple[AttemptId, int]:
+        return AttemptId(self.attempt.run, 0), self.rank
 
     def prefilter(self, filter: Filter) -> Prefilter:
         return filter.text_prefilter
 
     def parse(self, offset: int, raw: bytes) -> Line:
         text = raw.decode("utf-8", "replace").rstrip("\n")
-        line = self.line(offset, logline.LogLine(self.at, _level(text), None, "stderr", text))
+        line = self.line(offset, logline.LogLine(self.growth.at(offset), _level(text), None, "stderr", text))
         return line._replace(source=self.said_by)
 
 
@@ -267,6 +276,20 @@ def sources(directory_of: Callable[[str], RunDir], run_ids: Iterable[str]) -> li
     return logs
 
 
+def precedes_its_start(source: Source, directory_of: Callable[[str], RunDir], begun: int) -> bool:
+    """Whether ``source`` is a node's of an attempt whose start the master has not reported, but will at once. ``begun``: the number
+    of the run's last attempt whose start it has."""
+    if source.rank == _MASTER or source.attempt.number <= begun:
+        return False
+    try:
+        age = (
+            time.time() - status(directory_of(str(source.attempt.run)).attempt(source.attempt.number).started).st_mtime
+        )
+    except OSError:
+        return False
+    return 0 <= age < _START_SECONDS
+
+
 def _batch_output(run_dir: RunDir, run_id: str, n: int) -> BatchOutput | None:
     """None: it wrote nothing, as is usual."""
     try:
@@ -276,7 +299,9 @@ def _batch_output(run_dir: RunDir, run_id: str, n: int) -> BatchOutput | None:
     if not about.st_size:
         return None
     last = max(run_dir.attempts(), default=0)
-    return BatchOutput(run_dir.log, AttemptId(run_id, last), n, _BATCH, "slurm", False, about.st_mtime)
+    growth = log_times.growth_of(run_dir.log)
+    growth.look(about.st_size, about.st_mtime)
+    return BatchOutput(run_dir.log, AttemptId(run_id, last), n, _BATCH, "slurm", False, growth)
 
 
 @lru_cache(maxsize=10_000)

@@ -1,20 +1,27 @@
-"""Logs of trials that ended long ago are deleted where the experiment's ``retention_policy`` says so, or what was set since."""
+"""Logs of trials that ended long ago are deleted where the experiment's ``retention_policy`` says so, or what was set since. Files
+of tasks without a trial go, too (``TaskRetention``)."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import logging
+import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.domain.facts import Trial
+from dethpc.domain.facts import Task, Trial
 from dethpc.domain.records import LogDays
+from dethpc.domain.task_settings import TaskSettings
 from dethpc.errors import ConfigError
+from dethpc.exec.garbage import remove_context
+from dethpc.master.durable import ids
+from dethpc.master.experiments import environments
 from dethpc.master.files.folding import Folding
+from dethpc.master.files.garbage_runs import context_of, empty_context
 from dethpc.master.rounds import Rounds
 from dethpc.master.watching.trouble import write
 from dethpc.rundir.files import exists
@@ -37,8 +44,16 @@ NOTICED = DAY
 class LogRetention:
     """Works on a thread of its own, in no hurry, and on request. ``check`` raises LeaseHeld when this master is replaced."""
 
-    def __init__(self, store: SqlStore, home: Home, check: Callable[[], None], folding: Folding) -> None:
+    def __init__(
+        self,
+        store: SqlStore,
+        home: Home,
+        check: Callable[[], None],
+        folding: Folding,
+        remove_tasks_after_days: float | None = None,
+    ) -> None:
         self.folding = folding
+        self._tasks = TaskRetention(store, home, check, remove_tasks_after_days)
         self._store, self._home, self._check = store, home, check
         self._done_until = 0.0  # what was due by then is deleted
         self._deleting = threading.Lock()
@@ -69,6 +84,7 @@ class LogRetention:
         """Delete what has become due since the last call, and again what could not be deleted; returns of how many trials. Raises
         LeaseHeld, StoreError."""
         with self._deleting:
+            self._tasks.delete_due(now)
             since, deleted, whole = self._done_until, 0, True
             for trial_id, days in self._due(since, now):
                 if self._rounds.stopping:
@@ -151,3 +167,56 @@ def _delete_logs(run_dir: RunDir) -> None:
             path.unlink(missing_ok=True)
     for folder in folders:
         remove(folder)
+
+
+class TaskRetention:
+    """What commands, notebooks and other tasks without a trial leave on disk is removed some time after their end: run directories,
+    environments, and context directories that nothing else has. Their rows stay, and so do the files of notebooks.
+
+    ``days`` after a task's end that its files go; None: never. ``check`` raises LeaseHeld when this master is replaced.
+    """
+
+    def __init__(self, store: SqlStore, home: Home, check: Callable[[], None], days: float | None) -> None:
+        self._store, self._home, self._check, self._days = store, home, check, days
+
+    def delete_due(self, now: float) -> int:
+        """Of how many tasks there were run directories. Raises LeaseHeld, StoreError, OSError of the folder of all runs."""
+        if self._days is None:
+            return 0
+        with self._store.read() as connection:
+            expired = queries.tasks_that_ended(connection, now - self._days * DAY)
+            runs = {run.id: run.task_id for run in queries.runs_of_tasks(connection, [task.id for task in expired])}
+        folders = runs.keys() & set(os.listdir(self._home.runs))
+        removed = set()
+        for run_id in sorted(folders):
+            self._check()
+            try:
+                remove(self._home.run(run_id).path)
+                removed.add(runs[run_id])
+            except OSError as error:  # one task's trouble is its own
+                log.warning("the directory of run %s, which is due, stays for now: %s", run_id, error)
+        for task in expired:
+            environments.drop(self._home, task.queue_id)
+        self._remove_contexts(expired, now)
+        return len(removed)
+
+    def _remove_contexts(self, expired: Collection[Task], now: float) -> None:
+        """Those of expired tasks that nothing else has. What comes to want one meanwhile touches it."""
+        stored = {sha256 for sha256 in _contexts(expired) if self._home.context(sha256).exists()}
+        if not stored:
+            return
+        gone = {task.id for task in expired}
+        with self._store.read() as connection:
+            stored -= _contexts(task for task in queries.launched_tasks(connection) if task.id not in gone)
+            stored -= queries.contexts_of_experiments(connection)
+        stored.discard(empty_context(self._home))
+        if stored:
+            rendered = ids.rendered(os.listdir(self._home.runs))
+            stored -= set(map(context_of, map(self._home.run, rendered)))
+        for sha256 in sorted(stored):
+            self._check()
+            remove_context(str(self._home.context(sha256)), now)
+
+
+def _contexts(tasks: Iterable[Task]) -> set[str]:
+    return {sha256 for task in tasks if (sha256 := TaskSettings.of(task).context_sha256)}

@@ -13,9 +13,10 @@ from typing import Any
 
 import dethpc
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.domain.end_report import EndReport
+from dethpc.domain.attempts.end_report import EndReport
 from dethpc.domain.facts import Experiment, NodeHealth, Row, Run, Trial
 from dethpc.domain.records import (
+    Accelerators,
     ArchivedTrial,
     ClusterMessage,
     ConfigPolicy,
@@ -38,6 +39,7 @@ from dethpc.domain.records import (
     WebhookType,
     Workspace,
     WorkspacePin,
+    WorkspaceRole,
 )
 from dethpc.domain.states import TaskKind
 from dethpc.engine import ClusterState, events, step
@@ -171,9 +173,15 @@ def make(folder: Path) -> None:
         records.put(ArchivedTrial(1, master.now()))
         records.put(ClusterMessage(1, "down at noon", master.now(), master.now(), master.now() + 60))
         records.put(LogDays("trial", 1, 30))
-        records.put(TrialSource(1, "c-1", 1, 1, "INFERENCE", master.now()))
-        records.put(Group(1, "lab", [ada.id]))
-        records.put(RoleAssignment(0, 1, 2, master.now()))
+        gpu = Accelerators("1.1.1.0", "n1", "1.1", 1, "", "H200", ["GPU-1"], "main", master.now())
+        lab: list[Any] = [Group(1, "lab", [ada.id]), RoleAssignment(0, 1, 2, master.now())]
+        for record in (
+            TrialSource(1, "c-1", 1, 1, "INFERENCE", master.now()),
+            gpu,
+            *lab,
+            WorkspaceRole(0, 1, 2, 1, master.now()),
+        ):
+            records.put(record)
         records.put(ConfigPolicy(2, "EXPERIMENT", {"max_restarts": 1}, {"priority_limit": 10}))
         records.put(UserSetting(ada.id, "ui", "theme", "dark"))
         records.put(ProjectVisit(ada.id, 2, master.now()))

@@ -12,14 +12,16 @@ import pytest
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Experiment, Row, Run, Trial
 from dethpc.domain.ports import Snapshot
+from dethpc.domain.records import Workspace
 from dethpc.domain.states import State
 from dethpc.engine import ClusterState, events
 from dethpc.engine.changes import ExperimentChanges
 from dethpc.errors import MasterError, NotFound, Refused, ShuttingDown, StoreError, StoreUnavailable
 from dethpc.master.durable import ledger as ledger_module
-from dethpc.master.durable.ledger import MAX_BATCH, Ledger
+from dethpc.master.durable.ledger import MAX_BATCH, Ledger, Plan
 from dethpc.searcher.methods import build
 from dethpc.state import SqlStore, open_store
+from dethpc.state.queries import records
 from tests.waiting import LONG_ENOUGH, wait_until
 
 CONFIG = {
@@ -199,6 +201,22 @@ def test_events_that_belong_together_are_committed_together(ledger: Ledger, stor
     kept = ledger.look(lambda state: state.experiments[1].row)
     assert kept == store.load().of(Experiment)[0], "what was decided is kept"
     assert kept.state is State.ACTIVE
+
+
+def test_a_plan_is_committed_with_its_records_or_not_at_all(ledger: Ledger, store: SqlStore) -> None:
+    space = Workspace(7, "Vision", 1, 1.0)
+
+    def places() -> list[Workspace]:
+        with store.read() as connection:
+            return records.find(connection, Workspace)
+
+    with pytest.raises(NotFound):
+        ledger.do_planned(lambda: Plan([events.Pause(1, 2.0)], [space]))
+    assert places() == []
+    ledger.do_planned(lambda: Plan([creation()], [space]))
+    assert places() == [space] and len(store.load().of(Experiment)) == 1
+    ledger.do_planned(lambda: Plan([], [replace(space, deleted=True)]))
+    assert places() == [replace(space, deleted=True)]
 
 
 def test_what_may_wait_is_committed_with_what_comes_meanwhile_in_order(ledger: Ledger) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from dethpc.cli.audit import audit
-from dethpc.client import checkpoints, experiments
-from dethpc.domain.end_report import EndReport
+from dethpc.cli.commands.audit import audit
+from dethpc.client.nouns import checkpoints, experiments
+from dethpc.domain.attempts.end_report import EndReport
 from dethpc.domain.facts import EVERYTHING, Checkpoint, Row, Task, Trial
 from dethpc.domain.records import ModelVersion
 from dethpc.domain.secrets import MASK
@@ -346,7 +346,7 @@ def test_what_no_experiment_knows_is_named_verified_and_removed_when_asked(
     (folder / ".half.partial" / "half").mkdir(parents=True)
     (folder / "datasets").mkdir()  # no checkpoint: not ours to name
     checkpoints.delete(served.session, [deleted])  # its files go by the task
-    monkeypatch.setattr("dethpc.cli.audit.connect", lambda: served.session)
+    monkeypatch.setattr("dethpc.cli.commands.audit.connect", lambda: served.session)
     run = CliRunner()
     young = run.invoke(audit, [str(folder)])
     assert (
@@ -380,7 +380,7 @@ def test_what_no_experiment_knows_is_named_verified_and_removed_when_asked(
 def test_an_audit_says_whose_checkpoints_are_and_removes_its_own_clusters_alone(
     served: Served, storage: FileStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dethpc.cli.audit.connect", lambda: served.session)
+    monkeypatch.setattr("dethpc.cli.commands.audit.connect", lambda: served.session)
     cluster = served.daemon.installation.cluster_id
     for name, owner in (("mine", Owner(cluster, "u", 7, 9)), ("foreign", Owner("elsewhere", "u", 8, 9)), ("old", None)):
         storage.stage(name)
@@ -400,7 +400,7 @@ def test_an_audit_says_whose_checkpoints_are_and_removes_its_own_clusters_alone(
 def test_an_audit_says_which_folders_are_not_there(
     served: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("dethpc.cli.audit.connect", lambda: served.session)
+    monkeypatch.setattr("dethpc.cli.commands.audit.connect", lambda: served.session)
     run, empty, file = CliRunner(), tmp_path / "empty", tmp_path / "a file"
     empty.mkdir()
     file.write_text("")
@@ -413,7 +413,7 @@ def test_an_audit_says_which_folders_are_not_there(
 def test_an_audit_needs_of_a_configuration_its_storage_alone(
     served: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("dethpc.cli.audit.connect", lambda: served.session)
+    monkeypatch.setattr("dethpc.cli.commands.audit.connect", lambda: served.session)
     run, file, folder = CliRunner(), tmp_path / "config.yaml", tmp_path / "checkpoints"
     folder.mkdir()
 
@@ -441,7 +441,7 @@ def test_an_audit_takes_the_storage_of_a_configuration_with_its_keys_and_shows_n
     section = azure_server.section()
     with stored(build(section, disk=str(tmp_path / "disk")), "orphan") as path:
         (path / "weights.pt").write_bytes(b"w")
-    monkeypatch.setattr("dethpc.cli.audit.connect", lambda: served.session)
+    monkeypatch.setattr("dethpc.cli.commands.audit.connect", lambda: served.session)
     run, file = CliRunner(), tmp_path / "config.yaml"
 
     def said(storage: Any, *options: str) -> str:

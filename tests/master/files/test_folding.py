@@ -19,7 +19,7 @@ from dethpc.domain.reports import ReportKind
 from dethpc.domain.states import RunState, State
 from dethpc.errors import LeaseHeld
 from dethpc.master.durable import ids
-from dethpc.master.experiments import exporting
+from dethpc.master.experiments.archives import exporting
 from dethpc.master.files import folding, late_writes, logs
 from dethpc.master.files.folding import Folding
 from dethpc.master.files.log_follower import Follower

@@ -97,7 +97,9 @@ def test_a_search_from_either_end_finds_the_lines_that_reading_all_finds(
     for n, data in enumerate(nodes):
         sources.append(Source(folder / str(n), attempt, 1, n, f"n{n}", len(nodes) == 1))
         sources[-1].path.write_bytes(data + end)
-    sources.append(BatchOutput(folder / "batch", attempt, 1, 9, "slurm", False, T0 + 30.0))
+    growth = log_times.Growth()
+    growth.look(len(batch), T0 + 30.0)
+    sources.append(BatchOutput(folder / "batch", attempt, 1, 9, "slurm", False, growth))
     sources[-1].path.write_bytes(batch)
     with (
         mock.patch.multiple(lines, MOST=200, _BLOCK=block),

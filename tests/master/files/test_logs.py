@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,43 @@ def test_the_lines_of_a_single_process_are_those_of_rank_0(tmp_path: Path) -> No
     assert {line.rank for line in logs.read(sources, Filter())} == {None}
 
 
+def test_lines_of_slurm_are_followed_once_over_a_requeue_and_keep_their_times(tmp_path: Path) -> None:
+    def write(text: str, at: float) -> None:
+        with open(run.log, "a") as file:
+            file.write(text)
+        os.utime(run.log, (T0 + at, T0 + at))
+
+    put(tmp_path, "1.1.1", 0, 0, (1, "a"))
+    run = RunDir(tmp_path / "runs" / "1.1.1")
+    write("prologue\n", 1)
+    follower = Follower(lambda: logs.sources(Home(tmp_path).kept, ["1.1.1"]), Filter())
+    first = [line for look in follower.history() for line in look]
+    assert texts(first) == ["a", "prologue"]
+    write("requeued\n", 5)
+    put(tmp_path, "1.1.1", 1, 0, (6, "b"))
+    later = follower.more()
+    write("prologue again\n", 7)
+    later += follower.more()
+    assert texts(later) == ["requeued", "b", "prologue again"]
+    lines = list(logs.read(logs.sources(Home(tmp_path).kept, ["1.1.1"]), Filter()))
+    assert [(line.id, line.at) for line in lines] == [(line.id, line.at) for line in [*first, *later]]
+    assert [line.at - T0 for line in lines] == [1, 1, 5, 6, 7]
+
+
+def test_a_line_of_slurm_that_is_read_before_its_length_is_seen_keeps_its_time(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "runs" / "1.1.1")
+    run.make()
+    run.log.write_text("one\n")
+    os.utime(run.log, (T0, T0))
+    sources = logs.sources(Home(tmp_path).kept, ["1.1.1"])
+    run.log.write_text("one\ntwo\n")
+    assert [line.at for line in logs.read(sources, Filter())] == [T0, T0]
+    run.log.write_text("one\ntwo\nthree\n")
+    os.utime(run.log, (T0 + 9, T0 + 9))
+    lines = list(logs.read(logs.sources(Home(tmp_path).kept, ["1.1.1"]), Filter(), newest_first=True))
+    assert [line.at - T0 for line in lines] == [9, 0, 0]
+
+
 def test_a_follower_finds_later_lines_nodes_attempts_and_runs_once(tmp_path: Path) -> None:
     runs = ["1.1.1"]
     put(tmp_path, "1.1.1", 0, 0, (1, "a"), torn="2025-11-13T02:13:22.000Z\tINFO\t0\tstd")
@@ -221,3 +259,29 @@ def test_a_name_that_only_looks_like_a_number_is_none(tmp_path: Path) -> None:
     (run.path / "waiting-³.log").touch()
     run.attempt(0).logs.joinpath("node-².log").touch()
     assert texts(logs.read(logs.sources(Home(tmp_path).kept, ["1.1.1"]), Filter())) == ["a"]
+
+
+def test_a_follower_puts_the_last_word_behind_a_long_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_follower, "READ", 100)
+    follower = Follower(lambda: logs.sources(Home(tmp_path).kept, ["1.1.1"]), Filter())
+    put(tmp_path, "1.1.1", 0, 1, (-1, "started"), (50, "ended"))
+    put(tmp_path, "1.1.1", 0, 0, *((i, str(i)) for i in range(20)))
+    put(tmp_path, "1.1.1", 1, 0, (60, "next attempt"))
+    got = texts(follower.more())
+    while follower.behind:
+        got += texts(follower.more())
+    assert got == ["started", *map(str, range(20)), "ended", "next attempt"]
+    assert follower.more() == []
+
+
+def test_lines_of_a_node_are_followed_behind_that_of_its_start(tmp_path: Path) -> None:
+    put(tmp_path, "1.1.1", 0, 0, (1, "a"))
+    started = RunDir(tmp_path / "runs" / "1.1.1").attempt(0).started
+    home = Home(tmp_path)
+    ((source,),) = logs.sources(home.kept, ["1.1.1"])
+    assert not logs.precedes_its_start(source, home.kept, -1)
+    started.touch()
+    assert logs.precedes_its_start(source, home.kept, -1)
+    assert not logs.precedes_its_start(source, home.kept, 0)
+    os.utime(started, (1.0, 1.0))  # no master reports it
+    assert not logs.precedes_its_start(source, home.kept, -1)

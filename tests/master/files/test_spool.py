@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from dethpc import storage
-from dethpc.client import checkpoints
-from dethpc.client.downloads import through_master
+from dethpc.client.nouns import checkpoints
 from dethpc.domain.facts import Checkpoint, Run, Task
 from dethpc.domain.states import CheckpointState, RunState, State, TaskKind
 from dethpc.engine.checkpoints import in_spool
+from dethpc.experimental._download import through_master
 from dethpc.master.files.collector import BRING_EVERY
 from dethpc.state import rows
 from dethpc.storage.spool import Spool
