@@ -94,9 +94,9 @@ class _Check:
         for id in sorted(unknown.experiments):
             differences.append(Difference(id, "database", "has files, but is not in the database"))
         for run in sorted(unknown.runs):
-            differences.append(
-                Difference(int(run.split(".")[0]), "database", f"run {run} has files, but is not in the database")
-            )
+            trial = ids.RUN_OF_A_TRIAL.fullmatch(run)
+            what = f"run {run} has files, but is not in the database"
+            differences.append(Difference(int(trial[1]) if trial else None, "database", what))
         for id in sorted(database.experiments):
             differences += self._file(id, self._home.changes(id))
         differences += [Difference(None, damage.kind, str(damage)) for damage in at_rest.damages(self._home)]

@@ -65,7 +65,9 @@ class Daemon:
         control = Control(parts, self.builder.admission)
         self.collector = GarbageCollector(parts, control)
         self.services = services_of(parts, watch, self.builder, waits, control, self.collector)
-        self._reconciler = Reconciler(parts, watch, self.builder, self.services.beside, waits.on_refused, self.stop)
+        self._reconciler = Reconciler(
+            parts, watch, self.builder, self.services.worker_reports, waits.on_refused, self.stop
+        )
         self.folding = self.services.retention.folding
         self._background: list[Service] = [
             self._reconciler,
@@ -83,13 +85,14 @@ class Daemon:
         home, site, name = self.parts.home, self.parts.site.master, reachable(where.host)
         listeners = listen(where.hosts, port, self.lease.port)
         self.installation.listening = where.to_json()
-        unix = self._listen_beside()
+        unix = self._listen_on_socket()
         tls = self.services.auth.tls = tls_of(home, site, where.host, name)
         self.services.auth.pages.name_host(site.pages_host)
         self.ledger.start()
         own_storage.move(home, self.ledger, self.store)
         self.services.copies.go_on()
         owner = OwnerSocket(self.lease)
+        self.lease.build = self.installation.build
         self._server = Server(create_app(self.services), tls, owner)
         hours = site.end_after_idle_hours
         idle = Idle(None if hours is None else hours * 3600, self._server, self.parts, self.stop)
@@ -117,7 +120,7 @@ class Daemon:
         if self._broken_by:
             raise MasterError(f"{self._broken_by}; see {home.log}")
 
-    def _listen_beside(self) -> list[UnixListener]:
+    def _listen_on_socket(self) -> list[UnixListener]:
         path = self.parts.site.master.socket
         listeners = [UnixListener(self.parts.home.root / path)] if path else []
         self.lease.socket = str(listeners[0].path) if listeners else None

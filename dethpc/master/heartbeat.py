@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 
-class Pulse:
+class Heartbeat:
     """``beat`` whenever a piece of work is done or begun, ``rest`` before waiting for work for however long. One thread calls both,
     any may ask."""
 

@@ -16,7 +16,7 @@ from dethpc.state import queries
 
 log = logging.getLogger(__name__)
 
-_LOOKS = 20
+_CHECKS = 20
 """In the time after which it ends."""
 
 
@@ -45,7 +45,7 @@ class Idle:
         self._since = time.monotonic()
         self._requests = -1
         trouble = "whether there is anything to do cannot be found out"
-        self._rounds = Rounds("dethpc-idle", self.look, None if after is None else after / _LOOKS, trouble=trouble)
+        self._rounds = Rounds("dethpc-idle", self.check, None if after is None else after / _CHECKS, trouble=trouble)
 
     def start(self) -> None:
         if self._after is not None:
@@ -54,7 +54,7 @@ class Idle:
     def stop(self) -> None:
         self._rounds.stop()
 
-    def look(self) -> None:
+    def check(self) -> None:
         assert self._after is not None
         now, requests = time.monotonic(), self._traffic.requests
         if requests != self._requests or self._traffic.answering or self._has_work():

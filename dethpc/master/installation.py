@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import dethpc
+from dethpc.client import release
 from dethpc.config.site import SiteConfig, find_site, load_site
-from dethpc.engine.pools import Rules
+from dethpc.engine.queueing.pools import Rules
 from dethpc.engine.state import BadNodePolicy
 from dethpc.errors import Refused, RunDirError
 from dethpc.master.experiments.own_storage import own
 from dethpc.rundir import archives
 from dethpc.rundir.files import create_once, read_json, sealed, write_json
+from dethpc.rundir.files import names as names_in
 from dethpc.rundir.home import Home
 from dethpc.rundir.layout import RunDir
 
@@ -35,12 +37,24 @@ class Installation:
     scheduler: str  # slurm or local
     started_at: float = field(default_factory=time.time)
     version: str = dethpc.__version__
+    build: str = field(default_factory=release.build)
     listening: dict[str, object] = field(default_factory=dict)  # ``hosts``, and ``why`` there
     trouble: str = ""  # why this master does not get on at present, in words
 
     @property
     def cluster_name(self) -> str:
         return self.site.cluster_name
+
+    @property
+    def replaced(self) -> str:
+        """What to do where another build was installed over the one that runs; "" where none was. Modules that are imported
+        only now are the other build's."""
+        if release.build() in ("", self.build):
+            return ""
+        return (
+            "another build of dethpc was installed over the one that this master runs; det master down ends the master, and the "
+            "next det starts the new one. Jobs go on meanwhile"
+        )
 
     @property
     def checkpoint_storage(self) -> dict[str, Any]:
@@ -140,7 +154,7 @@ def _writing(home: Home, content: str) -> str:
 
 def _originals(home: Home, cluster_id: str) -> list[str]:
     """The home of the last master that wrote a specification here under another id: the home that this one was copied from."""
-    for path in map(_spec, sorted(home.runs / name for name in _names(home.runs))):
+    for path in map(_spec, sorted(home.runs / name for name in names_in(home.runs))):
         with contextlib.suppress(RunDirError, OSError):
             spec = read_json(path) or {}
             master_file = spec.get("master_file")
@@ -153,7 +167,7 @@ def _originals(home: Home, cluster_id: str) -> list[str]:
 
 def _known_elsewhere(home: Home) -> str | None:
     """The id that the last master wrote down, or that jobs have been told."""
-    for path in (home.master_file, *map(_spec, sorted(home.runs / name for name in _names(home.runs)))):
+    for path in (home.master_file, *map(_spec, sorted(home.runs / name for name in names_in(home.runs)))):
         with contextlib.suppress(RunDirError, OSError):
             identifier = (read_json(path) or {}).get("cluster_id")
             if isinstance(identifier, str) and identifier:
@@ -168,19 +182,12 @@ def _spec(path: Path) -> Path:
 
 
 def _new_id(home: Home) -> str:
-    if _names(home.runs):
+    if names_in(home.runs):
         raise Refused(
             f'{home.cluster_file} is missing or damaged. It should hold {{"cluster_id": "..."}}, and neither master.json nor the '
             f"spec.json of any run in {home.runs} says which id it was. Restore one of them from a backup"
         )
     return str(uuid.uuid4())
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except FileNotFoundError:
-        return []
 
 
 def site_of(home: Home, file: Path | None) -> SiteConfig:

@@ -1,15 +1,20 @@
-"""Reads the master's own log by line number."""
+"""The master's own log: the format of its entries, a limit on those that unauthenticated clients can cause, and reading it by line
+number."""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import time
 from contextlib import suppress
-from datetime import datetime, timezone
+from datetime import timezone
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from dethpc.domain.text import times
+from dethpc.domain.text.escapes import escaped, in_one_line
 from dethpc.rundir.lines import blocks, forward
 
 
@@ -39,7 +44,7 @@ def entry(id: int, line: str) -> Entry:
 def _utc(moment: str) -> str:
     """RFC 3339; a time without a zone is this machine's."""
     try:
-        read = datetime.fromisoformat(moment.replace(",", ".").replace("Z", "+00:00"))
+        read = times.moment(moment.replace(",", "."))
     except ValueError:
         return ""
     return read.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -77,3 +82,53 @@ def read_after(path: Path, count: int, end: int) -> tuple[list[Entry], int, int]
 
 def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "replace").rstrip("\r\n")
+
+
+_PAUSE = 60.0  # seconds
+_MOST = 1000  # messages that are remembered
+
+
+class OncePerMinute(logging.Filter):
+    """For a logger: of records with the same message it lets one through each minute, which counts those that it held back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[str, tuple[float, int]] = {}  # when it was said last, and how many times it was not said since
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message, now = str(record.msg).partition("\n")[0][:200], time.monotonic()
+        logged_at, suppressed = self._said.get(message, (now - _PAUSE, 0))
+        if now - logged_at < _PAUSE:
+            self._said[message] = logged_at, suppressed + 1
+            return False
+        if len(self._said) >= _MOST:
+            self._said.clear()
+        self._said[message] = now, 0
+        if suppressed:
+            record.msg, record.args = f"{record.getMessage()} ({suppressed} times more since this was said last)", ()
+        return True
+
+
+_FORM = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class LogFormat(logging.Formatter):
+    """Messages may quote what users and strangers sent: their newlines and control characters are spelled out. Tracebacks are
+    indented."""
+
+    def __init__(self) -> None:
+        super().__init__(_FORM)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = in_one_line(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:
+        return _indented(super().formatException(ei))
+
+    def formatStack(self, stack_info: str) -> str:
+        return _indented(super().formatStack(stack_info))
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in escaped(text).splitlines())

@@ -19,6 +19,7 @@ from sqlalchemy.exc import OperationalError
 from dethpc.domain.facts import Checkpoint, Experiment, Metric, Row, Run, Trial
 from dethpc.domain.ports import Store
 from dethpc.domain.states import RunState
+from dethpc.domain.text.measures import plural
 from dethpc.errors import StoreError
 from dethpc.master.durable import ids
 from dethpc.master.durable.change_log import file_of
@@ -28,7 +29,7 @@ from dethpc.master.durable.replay import Journal, history, journals, some
 from dethpc.master.installation import cluster_id, site_of
 from dethpc.rundir.files import status, write_json
 from dethpc.rundir.home import Home
-from dethpc.state import beside, open_store
+from dethpc.state import open_store, shadow
 
 AT_ONCE = 5000
 """Rows in one commit: each waits for the disk."""
@@ -71,7 +72,7 @@ def rebuild(
         progress(done, of)
 
     try:
-        new = beside(site.database or home.database_url)
+        new = shadow(site.database or home.database_url)
         with open_store(new.url) as store:
             recreated = recreate(home, store, alive)
         lost = lost_ids(recreated)
@@ -90,22 +91,24 @@ def recreate(home: Home, store: Store, progress: Progress = lambda done, of: Non
 class _Recreation:
     def __init__(self, home: Home, store: Store, progress: Progress) -> None:
         self._home, self._store, self._progress = home, store, progress
-        self._made = Recreated()
+        self._recreated = Recreated()
         self._waiting: list[Row] = []
 
     def run(self) -> Recreated:
-        home, made, files = self._home, self._made, ids.in_files(self._home)
+        home, recreated, files = self._home, self._recreated, ids.in_files(self._home)
         for record in self._rows(home.records):
             self._store.put(record)
         known_runs: set[str] = set()
         for path in (home.node_changes, home.task_changes):
-            self._commit(self._rows(path))
+            rows = self._rows(path)
+            known_runs.update(row.id for row in rows if isinstance(row, Run))
+            self._commit(rows)
         experiments = sorted(files.experiments)
         for done, experiment_id in enumerate(experiments):
             self._progress(done, len(experiments))
             rows, why_lost = self._rows_of(experiment_id)
             if why_lost:
-                made.lost[experiment_id] = why_lost
+                recreated.lost[experiment_id] = why_lost
                 continue
             known_runs.update(row.id for row in rows if isinstance(row, Run))
             self._commit(rows)
@@ -116,9 +119,9 @@ class _Recreation:
                 self._progress(done, len(experiments))
                 self._take_in(journal, live)
         self._flush()
-        made.unknown_runs = sorted(files.runs - known_runs)
+        recreated.unknown_runs = sorted(files.runs - known_runs)
         self._progress(len(experiments), len(experiments))
-        return made
+        return recreated
 
     def _rows_of(self, experiment_id: int) -> tuple[list[Any], str]:
         """The rows of an experiment, or why it is lost."""
@@ -143,9 +146,9 @@ class _Recreation:
         attempt, path = journal.attempt, journal.path
         self._damaged(path, journal.damaged)
         if journal.unreadable:
-            self._made.unreadable[path] = journal.unreadable
+            self._recreated.unreadable[path] = journal.unreadable
         if journal.missing:
-            self._made.missing[path] = journal.missing
+            self._recreated.missing[path] = journal.missing
             if (attempt.run_id, attempt.number) in live and _size(path) >= attempt.applied_offset:
                 # A full disk refused them, and they came by HTTP alone. They count when their writer has written them.
                 self._commit([replace(attempt, applied_seq=min(attempt.applied_seq, journal.last))])
@@ -153,7 +156,7 @@ class _Recreation:
 
     def _damaged(self, path: Path, lines: list[int]) -> None:
         if lines:
-            self._made.damaged.setdefault(path, []).extend(lines)
+            self._recreated.damaged.setdefault(path, []).extend(lines)
 
     # --- the store
 
@@ -165,7 +168,7 @@ class _Recreation:
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []
         self._store_all(waiting)
-        self._made.rows.update(type(row) for row in waiting)
+        self._recreated.rows.update(type(row) for row in waiting)
 
     def _store_all(self, rows: Sequence[Row]) -> None:
         """One report that the database does not take must not keep out the others."""
@@ -191,12 +194,12 @@ def _size(journal: Path) -> int:
         return 0
 
 
-def lost_ids(made: Recreated) -> Ids:
+def lost_ids(recreated: Recreated) -> Ids:
     """What no database knows, although it has files."""
-    return Ids(frozenset(made.lost), frozenset(made.unknown_runs))
+    return Ids(frozenset(recreated.lost), frozenset(recreated.unknown_runs))
 
 
-def sentences(made: Recreated) -> Iterator[str]:
+def sentences(recreated: Recreated) -> Iterator[str]:
     """What was recreated, then one line for each thing that was not."""
     counts = [
         (Experiment, "experiment"),
@@ -205,19 +208,15 @@ def sentences(made: Recreated) -> Iterator[str]:
         (Metric, "metric report"),
         (Checkpoint, "checkpoint"),
     ]
-    yield ", ".join(f"{_count(made.rows[kind], noun)}" for kind, noun in counts) + " recreated"
-    for id, why in made.lost.items():
+    yield ", ".join(f"{plural(recreated.rows[kind], noun)}" for kind, noun in counts) + " recreated"
+    for id, why in recreated.lost.items():
         yield f"experiment {id} could not be recreated: {why}. Its files stay where they are, and its id is not given again"
-    for path, lines in made.damaged.items():
-        yield f"{path}: {_count(len(lines), 'line')} could not be read (line {some(lines)})"
-    for path, why in made.unreadable.items():
+    for path, lines in recreated.damaged.items():
+        yield f"{path}: {plural(len(lines), 'line')} could not be read (line {some(lines)})"
+    for path, why in recreated.unreadable.items():
         yield f"{path} cannot be read: {why}. What it reported is missing: rebuild again when it can be read"
-    for path, count in made.missing.items():
-        yield f"{path} is missing or has lost its end: {_count(count, 'report')} that counted cannot be recreated"
-    if made.unknown_runs:
-        number = _count(len(made.unknown_runs), "run directory", "run directories")
-        yield f"{number} of which no change log knows: {some(made.unknown_runs)}"
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
+    for path, count in recreated.missing.items():
+        yield f"{path} is missing or has lost its end: {plural(count, 'report')} that counted cannot be recreated"
+    if recreated.unknown_runs:
+        number = plural(len(recreated.unknown_runs), "run directory", "run directories")
+        yield f"{number} of which no change log knows: {some(recreated.unknown_runs)}"

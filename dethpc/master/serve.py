@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import logging
 import signal
+import sys
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
-from dethpc.master import interpreter, listening
+from dethpc.master import listening
 from dethpc.master.daemon import Daemon
 from dethpc.master.http import server, unix_socket
 from dethpc.master.installation import cluster_id, site_of
-from dethpc.master.log_format import LogFormat
-from dethpc.master.quiet import OncePerMinute
+from dethpc.master.own_log import LogFormat, OncePerMinute
 from dethpc.master.scheduler import find_scheduler
 from dethpc.rundir.filesystem import filesystem, sqlite_warning
 from dethpc.rundir.home import Home
@@ -22,6 +24,10 @@ log = logging.getLogger(__name__)
 
 LOG_BYTES, LOG_FILES = 10 << 20, 3
 """How long ``master.log`` grows before it becomes ``master.log.1``, and how many of those are kept."""
+
+TURN = 0.001
+"""Seconds after which a thread that computes lets another one have its turn. A request waits for the event loop's turn several
+times, each time this long, while some other thread has a large answer to make."""
 
 
 def serve(root: Path, host: str | None, port: int, site_file: Path | None = None) -> None:
@@ -49,5 +55,18 @@ def serve(root: Path, host: str | None, port: int, site_file: Path | None = None
         where = listening.named(named, "--host" if host else "master.host")
     else:
         where = listening.chosen(scheduler)
-    interpreter.at_work()
+    settle()
     daemon.serve(where, port or site.master.port)
+
+
+def settle() -> None:
+    """What is there by now stays: it is never looked through again. What the start alone needed goes back to the system.
+
+    It affects the whole process: call it only in one that runs nothing but the master.
+    """
+    gc.freeze()
+    with contextlib.suppress(ImportError, OSError, AttributeError):  # a Python built without libffi, or no glibc
+        import ctypes
+
+        ctypes.CDLL(None).malloc_trim(0)
+    sys.setswitchinterval(TURN)

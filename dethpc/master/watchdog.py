@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from dethpc.master.pulse import Pulse
+from dethpc.master.heartbeat import Heartbeat
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _UNWRITABLE = "disk"
 class Watched(Protocol):
     """A thread, or what it works for."""
 
-    pulse: Pulse
+    heartbeat: Heartbeat
 
     @property
     def alive(self) -> bool: ...
@@ -80,9 +80,9 @@ class Watchdog:
             if not watched.alive:
                 self._broken(f"the thread of the {name} has died")
                 return
-            silent = watched.pulse.silent
+            silent = watched.heartbeat.silent
             if silent >= SILENCE:
-                at_a_disk = watched.pulse.waits_for_a_disk
+                at_a_disk = watched.heartbeat.waits_for_a_disk
                 if silent >= LONGEST_SILENCE and not at_a_disk:
                     self._broken(f"the thread of the {name} is stuck for {silent:.0f} s")
                 else:
