@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import requests
 
-from dethpc.domain.facts import Attempt
-from dethpc.domain.states import AttemptState, RunState, State
+from dethpc.client.nouns import users, workspaces
+from dethpc.domain.facts import Attempt, Task
+from dethpc.domain.states import AttemptState, RunState, State, TaskKind
 from dethpc.errors import Refused
 from tests.master.conftest import Published, Served, experiment, run_of, trial
 from tests.waiting import LONG_ENOUGH
@@ -39,10 +40,11 @@ def history(served: Served) -> Served:
         Attempt(run.id, k, run.experiment_id, run.task_id, AttemptState.ENDED, at(begin), at(end))
         for run, k, begin, end in spans
     ]
+    ada = users.create(served.session, "ada", "")["id"]
     served.put(
         [
-            experiment(1, owner="ada", labels=["a,b", "c"]),
-            experiment(2, owner="ada"),
+            experiment(1, user_id=ada, labels=["a,b", "c"]),
+            experiment(2, user_id=ada),
             long,
             short,
             *runs[:2],
@@ -72,6 +74,7 @@ def test_raw_allocations_of_a_time(history: Served) -> None:
         (1, "ada", 2, 4 * HOUR),
         (2, "ada", 1, HOUR / 2),
     ]
+    assert {one["userId"] for one in entries} == {users.by_name(history.session, "ada")["id"]}
     assert entries[0]["labels"] == ["a,b", "c"] and entries[0]["kind"] == "trial"
     assert entries[0]["startTime"] == "2025-10-31T20:00:00.000000Z" and entries[0]["endTime"]
     assert raw(history, "2025-11-01T04:00:00Z", "2025-11-02T12:00:00Z") == []
@@ -147,6 +150,27 @@ def test_the_same_as_csv(history: Served) -> None:
         ("resource_pool", "default", "2025-11-02", "5400.000000"),
         ("total", "total", "2025-11-02", "5400.000000"),
     ]
+
+
+def test_what_a_task_of_its_own_held_is_of_its_workspace(served: Served) -> None:
+    vision = workspaces.create_workspace(served.session, "Vision")["id"]
+    began, ended = at("2025-11-02T12:00"), at("2025-11-02T13:00")
+    for id, config in (("inside", {"workspace_id": vision}), ("before", {})):
+        task = Task(id, TaskKind.COMMAND, id, "me", State.COMPLETED, began, config=config)
+        run = run_of(trial(1), id=f"{id}.1", task_id=id, experiment_id=None)
+        served.put([task, run, Attempt(run.id, 0, None, id, AttemptState.ENDED, began, ended)])
+    times = {"timestamp_after": "2025-10-01T00:00:00Z", "timestamp_before": "2025-12-01T00:00:00Z"}
+    answer = requests.get(
+        f"{served.url}/resources/allocation/allocations-csv",
+        times,
+        headers={"Authorization": f"Bearer {served.token}"},
+        timeout=LONG_ENOUGH,
+    )
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert {row["allocation_id"]: (row["workspace_name"], row["experiment_id"]) for row in rows} == {
+        "inside.1.0": ("Vision", ""),
+        "before.1.0": ("Uncategorized", ""),
+    }
 
 
 def test_the_published_client_prints_them(published: Published, history: Served) -> None:

@@ -121,6 +121,7 @@ def test_a_page_of_checkpoints_hides_the_secrets_of_their_configuration_once(
         return masked(config)
 
     monkeypatch.setattr(models, "masked", counting)
+    models._without_secrets_of.cache_clear()  # other tests ask for the same configuration
     found = served.session.get("/api/v1/experiments/1/checkpoints")["checkpoints"]
     assert len(found) > 3 and len(hidden) == 1
     assert {one["training"]["experimentConfig"]["name"] for one in found} == {experiment(1).config.get("name")}

@@ -228,7 +228,7 @@ def test_mistakes_with_tokens_are_told_in_the_words_of_the_command_line(
         done = CliRunner().invoke(main, ["token", "create", "-e", days])
         assert done.exit_code == 2 and "must be 1 or more days, or -1" in done.output
     done = CliRunner().invoke(main, ["token", "list", "nobody"])
-    assert done.exit_code == 1 and "user 'nobody' not found" in done.output
+    assert done.exit_code == 1 and "there is no user 'nobody'" in done.output
     assert served.session.get("/api/v1/tokens", params={"showInactive": True})["tokenInfo"] == []
 
 

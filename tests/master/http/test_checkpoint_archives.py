@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from dethpc import storage
-from dethpc.client.downloads import through_master
 from dethpc.client.session import ForbiddenException
 from dethpc.errors import (
     ConfigError,
@@ -26,7 +25,7 @@ from dethpc.errors import (
     ProxiedDownloadFailed,
     Refused,
 )
-from dethpc.experimental._download import download
+from dethpc.experimental._download import download, through_master
 from dethpc.experimental.checkpoint import Checkpoint
 from dethpc.experimental.client import DownloadMode
 from dethpc.master.http.auth import mint_run_token
@@ -138,7 +137,7 @@ def test_a_link_that_leads_out_of_a_checkpoint_is_not_followed(served: Served, k
 def test_a_damaged_file_breaks_the_answer_off(
     served: Served, keep: Keep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dethpc.client.downloads.time.sleep", lambda _: None)
+    monkeypatch.setattr("dethpc.experimental._download.time.sleep", lambda _: None)
     keep(files={"a": b"1", "b": b"2" * (3 << 20), "c": b"3"})
     flip(tmp_path / "shared" / UUID / "b", 5)
     (tmp_path / "there").mkdir()
@@ -207,9 +206,9 @@ def test_a_download_of_files_that_are_not_there_says_which_are_and_leaves_nothin
 def test_an_answer_that_breaks_off_goes_on_behind_the_last_whole_file(
     served: Served, keep: Keep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dethpc.master.experiments import checkpoint_archives
+    from dethpc.master.experiments.archives import checkpoint_archives
 
-    monkeypatch.setattr("dethpc.client.downloads.time.sleep", lambda _: None)
+    monkeypatch.setattr("dethpc.experimental._download.time.sleep", lambda _: None)
     files = {f"part{n}": bytes([n]) * (1 << 20) for n in range(6)}
     keep(files=files)
     real, breaks = checkpoint_archives._tar, [3, 2]

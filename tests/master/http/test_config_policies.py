@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from dethpc.client import config_policies, experiments, workspaces
+from dethpc.client.nouns import config_policies, experiments, tasks, workspaces
 from dethpc.domain.records import ConfigPolicy
-from dethpc.errors import ConfigError, NotFound, NotSupportedYet, Refused
+from dethpc.errors import ConfigError, NotFound, Refused
 from dethpc.master.rebuild import recreate
 from dethpc.state import open_store
 from dethpc.state.queries import records as stored
@@ -108,8 +108,6 @@ def test_a_mistake_that_a_policy_makes_of_a_configuration_says_where_each_value_
 
 
 def test_other_kinds_of_work_have_none(served: Served) -> None:
-    with pytest.raises(NotSupportedYet):
-        served.session.get("/api/v1/config-policies/global/NTSC")
     with pytest.raises(NotFound):
         served.session.get("/api/v1/config-policies/global/OTHER")
     with pytest.raises(NotFound):
@@ -144,6 +142,37 @@ def test_who_names_no_bound_is_bound_too(served: Served) -> None:
     assert experiments.get(served.session, row["id"])["experiment"]["config"]["resources"]["max_slots"] == 1
 
 
+def test_the_queue_takes_no_priority_before_the_limit(served: Served) -> None:
+    job = experiments.create(served.session, YAML, [])["experiment"]["jobId"]
+    command = tasks.launch(served.session, "commands", {"entrypoint": ["ls"]}, [])["command"]["jobId"]
+    config_policies.put(served.session, "constraints: {priority_limit: 10}", 1)
+    config_policies.put(served.session, "constraints: {priority_limit: 20}", 1, "NTSC")
+
+    def update(id: str, priority: int) -> None:
+        served.session.post("/api/v1/job-queues", {"updates": [{"jobId": id, "priority": priority}]})
+
+    for id, limit in ((job, 10), (command, 20)):
+        with pytest.raises(Refused, match=f"is {limit - 1}, and .* allows no priority before {limit}"):
+            update(id, limit - 1)
+        update(id, limit)
+    priorities = {row["jobId"]: row["priority"] for row in served.session.get("/api/v1/job-queues")["jobs"]}
+    assert priorities == {job: 10, command: 20}
+
+
+def test_policies_of_now_bind_what_is_continued(served: Served) -> None:
+    id = created(served)["id"]
+    experiments.act(served.session, id, "kill")
+    config_policies.put(served.session, f"{POLICY}  priority_limit: 10\n")
+    with pytest.raises(Refused, match="resources.priority is 5, and .* allows no priority before 10"):
+        served.session.post("/api/v1/experiments/continue", {"id": id, "overrideConfig": "resources: {priority: 5}"})
+    with pytest.raises(Refused, match="resources.max_slots is 8"):
+        served.session.post("/api/v1/experiments/continue", {"id": id, "overrideConfig": "resources: {max_slots: 8}"})
+    assert experiments.get(served.session, id)["config"]["max_restarts"] != 1
+    served.session.post("/api/v1/experiments/continue", {"id": id, "overrideConfig": "max_restarts: 7"})
+    config = experiments.get(served.session, id)["config"]
+    assert (config["max_restarts"], config["resources"]["max_slots"]) == (1, 2)
+
+
 def test_secrets_that_were_shown_masked_stay_what_they_are(served: Served) -> None:
     text = "invariant_config: {environment: {environment_variables: [A_TOKEN=abc]}}"
     masked = config_policies.put(served.session, text)
@@ -162,3 +191,23 @@ def test_a_policy_says_neither_where_an_experiment_is_nor_nothing(served: Served
     for text in ("", "null", "{}"):
         with pytest.raises(Refused, match="there is nothing to set"):
             config_policies.put(served.session, text)
+
+
+def test_tasks_have_policies_of_their_own(served: Served) -> None:
+    policy = """
+        invariant_config: {environment: {environment_variables: [SITE=alps]}, resources: {is_single_node: true}}
+        constraints: {resources: {max_slots: 1}, priority_limit: 50}
+    """
+    assert config_policies.put(served.session, policy, workload="NTSC") == yaml.safe_load(policy)
+    assert config_policies.get(served.session) == {}, "experiments have none"
+    answer = tasks.launch(served.session, "commands", {"entrypoint": ["ls"]}, [])
+    assert "SITE=alps" in str(answer["config"]["environment"]["environment_variables"])
+    assert answer["config"]["resources"]["is_single_node"] is True and answer["config"]["resources"]["priority"] == 50
+    with pytest.raises(Refused, match="allows 1"):
+        tasks.launch(served.session, "commands", {"entrypoint": ["ls"], "resources": {"slots": 2}}, [])
+    with pytest.raises(Refused, match="no priority before 50"):
+        tasks.set_priority(served.session, "commands", answer["command"]["id"], 3)
+    with pytest.raises(Refused, match="no priority before 50"):
+        tasks.create_generic(served.session, "{entrypoint: ls, resources: {priority: 4}}", [])
+    with pytest.raises(ConfigError, match="searcher"):
+        config_policies.put(served.session, "invariant_config: {searcher: {name: single}}", workload="NTSC")

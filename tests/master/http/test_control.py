@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dethpc.client import experiments
+from dethpc.client.nouns import experiments
 from dethpc.domain.states import State
 from dethpc.engine import events
 from dethpc.errors import ConfigError, NotFound, Refused

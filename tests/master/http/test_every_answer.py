@@ -19,9 +19,10 @@ import pytest
 import requests
 
 import dethpc
-from dethpc.domain.states import RunState, State
+from dethpc.domain.states import RunState, State, TaskKind
 from dethpc.master.http.app import create_app
-from tests.master.conftest import Served, experiment, run_of, trained, trial, uuid_of
+from dethpc.master.tasks.interactive import ShellKeys
+from tests.master.conftest import Served, experiment, launched, run_of, trained, trial, uuid_of
 from tests.master.http.test_roles import routes_of
 from tests.waiting import LONG_ENOUGH
 
@@ -77,6 +78,11 @@ QUERIES = {
 """By route: what is asked. Else the route alone."""
 
 IDS: Mapping[str, object] = {
+    "command_id": "0c5e1f5e-0000-4000-8000-000000000001",
+    "notebook_id": "0c5e1f5e-0000-4000-8000-000000000002",
+    "shell_id": "0c5e1f5e-0000-4000-8000-000000000003",
+    "tensorboard_id": "0c5e1f5e-0000-4000-8000-000000000004",
+    "launched_task_id": "0c5e1f5e-0000-4000-8000-000000000001",
     "allocation_id": "1.1.1.0",
     "digest": "0" * 64,
     "experiment_id": 1,
@@ -102,12 +108,22 @@ IDS: Mapping[str, object] = {
     "uuid": uuid_of(1, 2),
     "workspace_id": 1,
 }
+KEYS = ShellKeys("the private key", "ssh-ed25519 AAAA", "the host's private key", "ssh-ed25519 BBBB")
+SHOWN = {"sources": [], "experiment_ids": [1], "trial_ids": [3]}
 MISSING: Mapping[str, object] = {**dict.fromkeys(IDS, 999), "uuid": uuid_of(999, 2), "digest": "1" * 64}
 
 
 def content(served: Served) -> None:
     """An experiment that completed, one whose trial runs, one that is paused, one that failed and is archived."""
     running = trial(3, 2, state=State.ACTIVE, ended_at=None)
+    served.put(
+        [
+            launched(str(IDS["command_id"])),
+            launched(str(IDS["notebook_id"]), TaskKind.NOTEBOOK),
+            launched(str(IDS["shell_id"]), TaskKind.SHELL, details=KEYS._asdict()),
+            launched(str(IDS["tensorboard_id"]), TaskKind.TENSORBOARD, details=SHOWN),
+        ]
+    )
     served.put(
         [
             experiment(1, labels=["a", "b"], description="the first", notes="as text"),
@@ -154,6 +170,7 @@ class Masks:
             f'"{socket.gethostname()}"': '"HOST"',
             f'"{node}"': '"NODE"',
             f'"{getpass.getuser()}"': '"OWNER"',
+            f",{getpass.getuser()},": ",OWNER,",  # in CSV
             f"'{node}'": "'NODE'",
         }
 

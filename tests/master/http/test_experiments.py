@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from dethpc.client import Session, checkpoints, experiments, jobs
+from dethpc.client import Session
+from dethpc.client.nouns import checkpoints, experiments, jobs, users
 from dethpc.domain.context_files import WORTH_ASKING
 from dethpc.domain.facts import Checkpoint, Metric, Row
 from dethpc.domain.states import CheckpointState, RunState, State
@@ -49,7 +50,7 @@ def test_filters_of_the_list(served: Served) -> None:
         [
             experiment(1, labels=["Blue", "a"], description="First try"),
             experiment(2, archived=True, labels=["blue"]),
-            experiment(3, owner="bob", state=State.ERROR, name="100% done"),
+            experiment(3, user_id=2, state=State.ERROR, name="100% done"),
             active,
             trial(1, 4, state=State.ACTIVE),
             run_of(trial(1, 4), state=RunState.RUNNING),
@@ -63,7 +64,8 @@ def test_filters_of_the_list(served: Served) -> None:
     assert ids(served, labels="lu") == []
     assert ids(served, name="DIGITS") == [1, 2, 4, 5] and ids(served, name="0%") == [3] and ids(served, name="_") == []
     assert ids(served, description="first") == [1]
-    assert ids(served, users="bob") == [3]
+    users.create(served.session, "bob", "")
+    assert ids(served, users="bob") == ids(served, userIds=2) == [3]
     assert ids(served, states=["STATE_ERROR", "STATE_RUNNING"]) == [3, 4]
     assert ids(served, states="STATE_QUEUED") == [5] and ids(served, states="STATE_ACTIVE") == [4, 5]
     assert ids(served, **{"experimentIdFilter.incl": [1, 3]}) == [1, 3]
@@ -459,7 +461,7 @@ def test_an_experiment_is_deleting_until_its_task_has_removed_its_files_and_may_
     (run,) = served.daemon.ledger.state.runs.values()
     served.daemon.ledger.do(events.AttemptEnded(run.id, -1, None, None, T0))
     failed = served.session.get("/api/v1/experiments/1")["experiment"]
-    assert failed["state"] == "STATE_DELETE_FAILED" and "killed by its owner" in failed["reason"]
+    assert failed["state"] == "STATE_DELETE_FAILED" and "killed by a user" in failed["reason"]
     served.delete(1)
     with pytest.raises(NotFound, match="deleted"):
         served.session.get("/api/v1/experiments/1")
@@ -518,7 +520,7 @@ def test_an_experiment_that_is_being_deleted_takes_no_metrics(served: Served) ->
     served.put([experiment(1, owner=served.owner), *trained(trial(1))])
     served.session.delete("/api/v1/experiments/1")
     with pytest.raises(Refused, match="experiment 1 is DELETING"):
-        served.daemon.services.beside.post(
+        served.daemon.services.worker_reports.post(
             1, {"group": "test", "steps_completed": 3, "metrics": {"loss": 1}}, None, None
         )
 

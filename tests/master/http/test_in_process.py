@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dethpc.client import experiments
 from dethpc.client.in_process import InProcess
+from dethpc.client.nouns import experiments
 from dethpc.client.session import Session
 from dethpc.errors import NotFound, Unauthorized
 from dethpc.master.http.app import create_app

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from dethpc.client.nouns import experiments, jobs, tasks, workspaces
 from dethpc.config.site import PoolConfig
-from dethpc.domain.states import TaskKind
+from dethpc.domain.facts import Task
+from dethpc.domain.states import State, TaskKind
+from dethpc.domain.task_settings import TaskSettings
 from dethpc.engine import events
-from dethpc.engine.pools import Rules
+from dethpc.engine.queueing.pools import Rules
 from dethpc.errors import ConfigError, DethpcError, Refused
 from dethpc.master.http.nouns.jobs import _find
 from tests.master.conftest import Published, Served
@@ -192,3 +195,33 @@ def test_what_a_pools_queue_does_not_go_by_is_told_at_creation(served: Served) -
     share(served)
     assert notes(priority=3) == ["resources.priority has no effect: pool default has the fair_share scheduler"]
     assert notes(weight=3) == []
+
+
+def test_what_a_command_waits_for_is_told_among_the_jobs(served: Served) -> None:
+    config = TaskSettings({}).to_json()
+    task = Task(TASK, TaskKind.COMMAND, "queued", "me", State.ACTIVE, 1.0, reason="It waits for a node", config=config)
+    served.put([task])
+    waits = jobs.waiting(served.session)["queued"]
+    assert (waits["text"], waits["count"], waits["groups"][0]["text"]) == (task.reason, 1, task.reason)
+
+
+def test_the_queue_is_listed_by_project_and_by_workspace(served: Served) -> None:
+    vision = workspaces.create_workspace(served.session, "Vision")["id"]
+    digits = workspaces.create_project(served.session, vision, "Digits")["id"]
+    here = experiments.create(served.session, YAML, [], project=digits)["experiment"]["id"]
+    other = experiments.create(served.session, YAML, [])["experiment"]["id"]
+    task = tasks.launch(served.session, "commands", {"entrypoint": ["ls"]}, [])["command"]["id"]
+
+    def listed(**where: int) -> list[str]:
+        return [str(job["entityId"]) for job in jobs.queue(served.session, **where)[0]]
+
+    inside = tasks.launch(served.session, "commands", {"entrypoint": ["ls"]}, [], workspaceId=vision)["command"]["id"]
+    assert sorted(listed()) == sorted([str(here), str(other), task, inside])
+    assert listed(projectId=digits) == [str(here)]
+    assert sorted(listed(workspaceId=vision)) == sorted([str(here), inside])
+    assert sorted(listed(workspaceId=1)) == sorted([str(other), task])
+    (job,) = jobs.queue(served.session, projectId=digits)[0]
+    assert (job["workspaceId"], job["projectId"]) == (vision, digits)
+    assert listed(projectId=1) == [str(other)], "a task is in no project"
+    workspaces_of = {job["entityId"]: job["workspaceId"] for job in jobs.queue(served.session)[0]}
+    assert workspaces_of == {str(here): vision, str(other): 1, task: 1, inside: vision}

@@ -12,8 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from dethpc.cli import main
-from dethpc.client import Session, users
+from dethpc.client import Session
 from dethpc.client.login import login
+from dethpc.client.nouns import users
 from dethpc.domain.roles import Role
 from dethpc.errors import Refused, Unauthorized
 from dethpc.experimental import Determined
@@ -257,7 +258,7 @@ def test_all_logins_end_by_the_command_line(served: Served, monkeypatch: pytest.
     monkeypatch.setenv("DET_USER_TOKEN", served.token)
     sessions = logins(served)
     done = CliRunner().invoke(main, ["user", "logout", "--all"])
-    assert done.exit_code == 0 and done.output == "Every login and access token has ended\n"
+    assert done.exit_code == 0 and done.output == f"Every login and access token of {served.owner} has ended\n"
     assert_ended(sessions)
 
 
@@ -265,7 +266,7 @@ def test_one_login_ends_by_the_command_line(served: Served, monkeypatch: pytest.
     monkeypatch.setenv("DET_MASTER", served.url)
     first, second = logins(served)
     monkeypatch.setenv("DET_USER_TOKEN", str(first._token))
-    assert CliRunner().invoke(main, ["user", "logout"]).output == "Logged out\n"
+    assert CliRunner().invoke(main, ["user", "logout"]).output == f"{served.owner} is logged out\n"
     with pytest.raises(Unauthorized):
         users.me(first)
     assert users.me(second)["username"] == served.owner

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dethpc.client import checkpoints, models, workspaces
+from dethpc.client.nouns import checkpoints, models, workspaces
 from dethpc.domain.facts import Checkpoint
 from dethpc.domain.records import Model, ModelVersion
 from dethpc.domain.states import CheckpointState

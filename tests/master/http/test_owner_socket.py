@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from dethpc.client import Session, users
+from dethpc.client import Session
 from dethpc.client.address import MasterFinder, OwnerToken, local_socket
+from dethpc.client.nouns import users
 from dethpc.master.durable.lease import Lease
 from tests.master.conftest import Running
 from tests.waiting import wait_until

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
+import ssl
+import subprocess
 import tarfile
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -258,25 +262,6 @@ def test_the_cluster(published: Published, served: Served) -> None:
     assert "Uncategorized" in published.det("project", "list", "Uncategorized")
 
 
-def test_every_function_of_the_published_bindings_is_served_or_says_why_not(
-    published: Published, served: Served
-) -> None:
-    served.put([experiment(1, owner=served.owner), *trained(trial(1))])
-    program = Path(__file__).with_name("every_binding.py")
-    outcomes = json.loads(published.run(program, served.url, served.owner, served.token))
-    assert len(outcomes) == 261
-    no_route = re.compile("(Not Found|Method Not Allowed)$")  # and not what a route says of a thing that is not there
-    refused = {
-        name: said
-        for name, said in outcomes.items()
-        if said and (said[0] not in (400, 404, 409, 501) or no_route.search(said[1]))
-    }
-    assert refused.pop("post_Login")[0] == 401, "it names nobody, and has no password"
-    assert not refused
-    unserved = [said[1] for said in outcomes.values() if said and said[0] == 501]
-    assert unserved and all(len(words.rpartition(": ")[2].split()) > 3 for words in unserved)
-
-
 def test_what_scripts_ask_of_a_cluster(published: Published, served: Served) -> None:
     busy = trial(1, state=State.ACTIVE)
     node = served.daemon.services.cluster.nodes()[0].name
@@ -383,3 +368,63 @@ print(json.dumps(sorted(seen - {{"STATE_DELETING"}})))
         == []
     )
     running.det("checkpoint", "describe", best, code=1)
+
+
+def test_a_commands_life_by_the_cli(published: Published) -> None:
+    folder = published.folder / "files"
+    folder.mkdir()
+    (folder / "a.txt").write_text("text\n")
+    task_id = published.det("command", "run", "--detach", "-c", str(folder), "cat a.txt").split()[-1]
+    assert task_id in published.det("command", "list") and "cat a.txt" in published.det("command", "list", "--csv")
+    assert published.det("command", "list", "-q").split() == [task_id]
+    assert json.loads(published.det("command", "describe", task_id[:8], "--json"))["state"] == "QUEUED"
+    assert "entrypoint: cat a.txt" in published.det("command", "config", task_id)
+    assert "to 7" in published.det("command", "set", "priority", task_id, "7")
+    assert task_id in published.det("task", "list")
+    (queued,) = json.loads(published.det("job", "list", "--json"))["jobs"]
+    assert (queued["type"], queued["priority"]) == ("TYPE_COMMAND", 7)
+    published.det("command", "kill", task_id)
+    assert "TERMINAT" in published.det("command", "describe", task_id, "--csv")
+    published.det("command", "logs", task_id)
+
+
+def test_a_generic_tasks_life_by_the_cli(published: Published) -> None:
+    config = published.folder / "task.yaml"
+    config.write_text("entrypoint: sleep 1\nresources: {slots: 1}\n")
+    task_id = published.det("task", "create", str(config)).split()[-1]
+    published.det("task", "pause", task_id)
+    read = "t = bindings.get_GetTask(sess, taskId=%r).task\nprint(json.dumps([t.taskState.value, t.taskType.value]))"
+    state, kind = published.python(read % task_id)
+    assert state in ("GENERIC_TASK_STATE_STOPPING_PAUSED", "GENERIC_TASK_STATE_PAUSED") and kind == "TASK_TYPE_GENERIC"
+    published.det("task", "unpause", task_id)
+    assert "sleep 1" in published.det("task", "config", task_id)
+    fork = published.det("task", "fork", task_id).split()[-1]
+    published.det("task", "kill", task_id)
+    published.det("task", "kill", "--root", fork)
+    assert "CANCELED" in published.python(read % fork)[0]
+
+
+def test_a_shell_is_opened_through_the_tunnel_of_the_published_client(running: Published) -> None:
+    task_id = running.det("shell", "start", "--detach").split()[-1]
+    argv = [running.venv / "bin" / "det", "shell", "open", task_id, "--", "echo", "of $((40 + 2)) $DET_TASK_TYPE"]
+    # Its ssh wants a terminal, and reads what is typed.
+    opened = subprocess.run(
+        argv, cwd=running.folder, env=running.env, input="", capture_output=True, text=True, timeout=LONG_ENOUGH
+    )
+    assert "of 42 SHELL" in opened.stdout, opened.stderr
+    status, _ = anonymous(running, f"/proxy/{task_id}/")
+    assert status == 401, "only a tunnel is there for who shows no token"
+    running.det("shell", "kill", task_id)
+
+
+def anonymous(running: Published, path: str) -> tuple[int, bytes]:
+    """The answer to somebody without a token."""
+    where = urlsplit(running.served.url)
+    context = ssl.create_default_context(cafile=running.env["DET_MASTER_CERT_FILE"])
+    connection = http.client.HTTPSConnection(where.hostname or "", where.port, timeout=LONG_ENOUGH, context=context)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()

@@ -17,7 +17,7 @@ from dethpc.client.in_process import http_scope
 from dethpc.domain.reports import Report
 from dethpc.errors import StoreUnavailable
 from dethpc.master.http.app import create_app
-from dethpc.master.http.bodies import MOST_VALUES
+from dethpc.master.http.middleware import MOST_VALUES
 from dethpc.master.http.nouns import runs
 from dethpc.rundir import files, lines, logline
 from dethpc.rundir.journal import read as read_journal

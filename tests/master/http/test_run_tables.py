@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dethpc.client import experiments, workspaces
+from dethpc.client.nouns import experiments, workspaces
 from dethpc.domain.states import State
 from dethpc.errors import NotFound, Refused
 from dethpc.master.rebuild import recreate
@@ -44,6 +44,11 @@ def search(served: Served, **body: Any) -> dict[str, Any]:
 
 def ids(answer: dict[str, Any]) -> list[int]:
     return [run["id"] for run in answer["runs"]]
+
+
+def test_a_run_that_waits_or_trains_is_active(served: Served) -> None:
+    served.put([experiment(1), *trained(trial(1, state=State.ACTIVE))])
+    assert [run["state"] for run in search(served)["runs"]] == ["STATE_ACTIVE"]
 
 
 def test_a_run_shows_its_trial_and_its_experiment(runs: Served) -> None:
@@ -150,7 +155,8 @@ def test_runs_are_killed_and_pause_with_their_experiment(served: Served) -> None
     assert act(served, "resume", alone) == {alone: ""}
     assert experiments.get(served.session, single)["experiment"]["state"] == "STATE_QUEUED"
     results = act(served, "pause", alone, *others)
-    assert results[alone] == "" and "one of several of experiment 2" in results[others[0]]
+    together = {id: f"Cannot pause/unpause run '{id}' (part of multi-trial)." for id in others}
+    assert results == {alone: "", **together} and act(served, "resume", *others) == together
     assert experiments.get(served.session, single)["experiment"]["state"] == "STATE_PAUSED"
     assert act(served, "kill", *others, 10**40) == {
         **dict.fromkeys(others, ""),

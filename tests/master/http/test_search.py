@@ -13,8 +13,8 @@ import pytest
 import yaml
 from sqlalchemy import Connection
 
-from dethpc.client import experiments
-from dethpc.domain.end_report import EndReport
+from dethpc.client.nouns import experiments
+from dethpc.domain.attempts.end_report import EndReport
 from dethpc.domain.facts import Run
 from dethpc.domain.ports import Snapshot
 from dethpc.domain.reports import Report

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dethpc.client import cluster, experiments
+from dethpc.client.nouns import cluster, experiments
 from dethpc.client.session import Session
 from dethpc.config.site import SiteConfig
 from dethpc.domain.facts import Checkpoint

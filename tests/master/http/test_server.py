@@ -32,7 +32,7 @@ def test_who_ends_a_server_wakes_it(end: Callable[[server.Server], None], monkey
     served, slept = server.Server(app), threading.Event()
     serving = threading.Thread(target=served.run, kwargs={"sockets": [socket.create_server(("127.0.0.1", 0))]})
     serving.start()
-    wait_until(lambda: served.started and served.pulse.silent > 0)
+    wait_until(lambda: served.started and served.heartbeat.silent > 0)
     assert served._loop is not None
     served._loop.call_soon_threadsafe(slept.set)
     assert slept.wait(LONG_ENOUGH)

@@ -1,4 +1,4 @@
-"""Whoever has no token costs the master little memory, and keeps nobody else from it."""
+"""Clients without a token cost the master little memory, and do not keep others from it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,28 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
-from dethpc.client import Session, users
+from dethpc.client import Session
 from dethpc.client.address import OwnerToken
+from dethpc.client.nouns import users
 from dethpc.errors import Refused
-from dethpc.master.http import bodies, door
-from dethpc.master.http.connection import MOST_HEADER_BYTES, MOST_HEADER_LINES
-from dethpc.master.http.door import MOST_OF_ONE, MOST_STRANGERS, MOST_WAITING, Arrival, Door, Visit
+from dethpc.master.http import limits, middleware
+from dethpc.master.http.limits import (
+    MOST_HEADER_BYTES,
+    MOST_HEADER_LINES,
+    MOST_UNAUTHENTICATED,
+    Client,
+    Connections,
+)
 from dethpc.master.http.peer import Peers, own
 from dethpc.master.http.preemptions import Preemptions
 from dethpc.master.http.server import Server
@@ -107,8 +115,8 @@ def large_bodies(master: Running) -> list[socket.socket]:
 
 
 def bodies_that_do_not_end(master: Running) -> list[socket.socket]:
-    head = f"POST {LOGIN} HTTP/1.1\r\nHost: x\r\nContent-Length: {bodies.MOST_PUBLIC}\r\n\r\n"
-    return [send(master, head.encode(), b"x" * (bodies.MOST_PUBLIC - 1)) for _ in range(200)]
+    head = f"POST {LOGIN} HTTP/1.1\r\nHost: x\r\nContent-Length: {middleware.MOST_PUBLIC}\r\n\r\n"
+    return [send(master, head.encode(), b"x" * (middleware.MOST_PUBLIC - 1)) for _ in range(200)]
 
 
 def headers_of_many_lines(master: Running) -> list[socket.socket]:
@@ -150,7 +158,7 @@ def test_strangers_move_the_masters_memory_little_and_do_not_keep_its_owner_wait
     assert users.me(session)["username"] == master.owner
     files = len(os.listdir(f"/proc/{master.process.pid}/fd"))
     assert memory(master, "VmHWM") - before < MOST_MEMORY
-    assert files < MOST_STRANGERS + MOST_WAITING + 100
+    assert files < MOST_UNAUTHENTICATED + 100
     for sock in sockets:
         sock.close()
     session.close()
@@ -180,12 +188,12 @@ def handshakes_that_do_not_end(master: Running) -> list[socket.socket]:
 
 
 def bodies_over_tls_that_do_not_end(master: Running) -> list[socket.socket]:
-    head = f"POST {LOGIN} HTTP/1.1\r\nHost: x\r\nContent-Length: {bodies.MOST_PUBLIC}\r\n\r\n".encode()
+    head = f"POST {LOGIN} HTTP/1.1\r\nHost: x\r\nContent-Length: {middleware.MOST_PUBLIC}\r\n\r\n".encode()
     sent: list[socket.socket] = []
     for _ in range(100):
         with contextlib.suppress(OSError):  # the master may have no room for it
             sent.append(TRUSTS_ANYBODY.wrap_socket(open_to(master.url)))
-            sent[-1].sendall(head + b"x" * (bodies.MOST_PUBLIC - 1))
+            sent[-1].sendall(head + b"x" * (middleware.MOST_PUBLIC - 1))
     return sent
 
 
@@ -220,7 +228,7 @@ def test_a_flood_of_logins_moves_the_masters_memory_little_and_keeps_its_owner_f
         guesses = 0
         while not over.is_set():
             guesses += 1
-            with contextlib.suppress(ConnectionError):  # where the door is full, one of them has to go
+            with contextlib.suppress(ConnectionError):  # when all places are taken, the slowest is closed
                 answers.append(log_in(master.url, f"{number}.{guesses}", "x"))
 
     with ThreadPoolExecutor(50) as threads:
@@ -246,7 +254,7 @@ def test_a_flood_of_logins_moves_the_masters_memory_little_and_keeps_its_owner_f
 
 
 def test_a_body_without_a_token_is_refused_by_its_length_before_it_is_sent(served: Served) -> None:
-    for length in (bodies.MOST_PUBLIC + 1, 10**15):
+    for length in (middleware.MOST_PUBLIC + 1, 10**15):
         with open_to(served.url) as sock:
             sock.sendall(f"POST {LOGIN} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n".encode())
             assert b" 413 " in sock.recv(100)
@@ -262,7 +270,7 @@ def test_a_body_without_a_token_whose_length_is_unsaid_is_refused_once_it_is_too
 
 def test_a_larger_body_is_read_with_a_token(served: Served) -> None:
     with pytest.raises(Refused, match="lifespan"):
-        served.session.post("/api/v1/tokens", {"lifespan": "x" * 2 * bodies.MOST_PUBLIC})
+        served.session.post("/api/v1/tokens", {"lifespan": "x" * 2 * middleware.MOST_PUBLIC})
 
 
 @pytest.mark.parametrize(
@@ -271,7 +279,7 @@ def test_a_larger_body_is_read_with_a_token(served: Served) -> None:
     ids=["silent", "half a header", "half a body"],
 )
 def test_a_request_that_does_not_end_is_closed(served: Served, monkeypatch: pytest.MonkeyPatch, begun: bytes) -> None:
-    monkeypatch.setattr(door, "PATIENCE", 0.1)
+    monkeypatch.setattr(limits, "PATIENCE", 0.1)
     with open_to(served.url) as sock:
         sock.sendall(begun)
         try:
@@ -280,32 +288,43 @@ def test_a_request_that_does_not_end_is_closed(served: Served, monkeypatch: pyte
             pass
 
 
-def answers_to(sent: bytes) -> bytes:
-    """All that a server says to what lies there as a whole when it begins to read."""
-    app = FastAPI()
+def in_server(app: FastAPI, story: Callable[[Server, socket.socket], Awaitable[bytes]]) -> bytes:
+    """What ``story`` returns, which has the client's end of a connection to a server of ``app``."""
     app.state.preemptions = Preemptions(lambda attempt: False)
     app.state.commits = SimpleNamespace(end=lambda: None)
-    app.get("/")(lambda: "ok")
 
-    async def told() -> bytes:
-        loop, server = asyncio.get_running_loop(), Server(app)
-        serving = loop.create_task(server.serve([]))
+    async def serve() -> bytes:
+        server = Server(app)
+        serving = asyncio.create_task(server.serve([]))
         while not (server.started or serving.done()):
             await asyncio.sleep(0)
         here, there = socket.socketpair()
         there.settimeout(LONG_ENOUGH)
-        there.sendall(sent)
         here.setblocking(False)
-        server.door.arrive(Arrival("user 1001", here))
         with there:
-            said = await loop.run_in_executor(None, lambda: b"".join(iter(lambda: there.recv(1 << 16), b"")))
+            connecting = asyncio.create_task(server.serve_socket(here, server.connections))
+            answer = await story(server, there)
+            await connecting
         server.should_exit = True
         await serving
-        return said
+        return answer
+
+    return asyncio.run(serve())
+
+
+def answers_to(sent: bytes) -> bytes:
+    """All that a server says to what lies there as a whole when it begins to read."""
+    app = FastAPI()
+    app.get("/")(lambda: "ok")
+
+    async def story(server: Server, there: socket.socket) -> bytes:
+        there.sendall(sent)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, lambda: b"".join(iter(lambda: there.recv(1 << 16), b"")))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(door, "PATIENCE", LONG_ENOUGH)  # the limits alone close it
-        return asyncio.run(told())
+        patch.setattr(limits, "PATIENCE", LONG_ENOUGH)  # the limits alone close it
+        return in_server(app, story)
 
 
 def get(size: int, lines: int = 5, of_connection: bytes = b"close") -> bytes:
@@ -337,158 +356,149 @@ def test_requests_that_do_not_wait_for_answers_are_kept_up_to_a_limit() -> None:
     assert answers_to(request + kept + b"G") == b"", "closed at once"
 
 
-# --- who is let in
+# --- which connections have a place
 
 
-class Inside:
-    """A guest that does nothing, for as long as the test says."""
+class Fake:
+    """A connection whose client has kept the master waiting as long as the test says."""
 
-    def __init__(self, arrival: Arrival) -> None:
-        self.visit, self.sock, self.silent, self.is_cut = Visit(arrival.peer), arrival.sock, 0.0, False
+    ended = False
 
-    def late(self, now: float) -> bool:
-        return self.silent > door.PATIENCE
+    def __init__(self, connections: Connections, waited: float = 0.0) -> None:
+        self.http_client, self.waited, self.is_cut = Client("user 1001", connections.notify), waited, False
+        self._among = connections
 
     def waited_for(self, now: float) -> float:
-        return self.silent
+        return self.waited
+
+    def late(self, now: float) -> bool:
+        return self.waited > limits.PATIENCE
 
     def cut(self) -> None:
         self.is_cut = True
-        self.sock.close()
+        self._among.remove(self)  # type: ignore[arg-type]
 
 
-class House:
-    """A door, and who came through it."""
+def connect(connections: Connections, count: int = 1, waited: float = 0.0) -> list[Fake]:
+    fakes = [Fake(connections, waited) for _ in range(count)]
+    for fake in fakes:
+        connections.add(fake)  # type: ignore[arg-type]
+    return fakes
 
-    def __init__(self, most: int = 10_000) -> None:
-        self.inside: list[Inside] = []
-        self.door = Door(most, self._let_in)
-        self._ends: list[socket.socket] = []
 
-    def _let_in(self, arrival: Arrival) -> Inside:
-        self.inside.append(Inside(arrival))
-        return self.inside[-1]
+def test_the_slowest_unauthenticated_client_loses_its_place_to_the_next() -> None:
+    async def story() -> None:
+        connections = Connections(10_000)
+        fakes = connect(connections, MOST_UNAUTHENTICATED, waited=2 * limits.GRACE)
+        fakes[7].waited = 3 * limits.GRACE
+        await connections.place()
+        assert [fake for fake in fakes if fake.is_cut] == [fakes[7]]
 
-    async def come(self, peer: str, times: int = 1, says: bytes = b"GET") -> list[socket.socket]:
-        """Its sockets here, in the order in which they came."""
-        came = []
-        for _ in range(times):
-            here, there = socket.socketpair()
-            self._ends += [here, there]
-            there.send(says)
-            self.door.arrive(Arrival(peer, here))
-            came.append(here)
-        for _ in range(3):
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "event",
+    [lambda fake: fake.http_client.recognise(True), lambda fake: fake.cut(), lambda fake: setattr(fake, "waited", 9.0)],
+    ids=["one shows a token", "one ends", "one becomes slow"],
+)
+def test_while_the_master_owes_a_response_to_all_of_them_the_next_waits(event: Callable[[Fake], object]) -> None:
+    async def story() -> None:
+        connections = Connections(10_000)
+        fakes = connect(connections, MOST_UNAUTHENTICATED)
+        place = asyncio.create_task(connections.place())
+        for _ in range(5):
             await asyncio.sleep(0)
-        return came
+        assert not place.done() and not any(fake.is_cut for fake in fakes)
+        event(fakes[0])
+        await place
 
-    def of(self, peer: str) -> list[Inside]:
-        return [guest for guest in self.inside if guest.visit.peer == peer and not guest.is_cut]
-
-    def close(self) -> None:
-        self.door.close()
-        for end in self._ends:
-            end.close()
+    asyncio.run(story())
 
 
-def in_a_house(story: Callable[[House], object], **options: int) -> None:
-    async def told() -> None:
-        house = House(**options)
-        try:
-            await story(house)  # type: ignore[misc]
-        finally:
-            house.close()
+def test_authenticated_connections_take_no_places_and_lose_theirs_only_when_idle_and_all_are_taken() -> None:
+    async def story() -> None:
+        connections = Connections(MOST_UNAUTHENTICATED + 2)
+        streaming, idle = connect(connections, 2)
+        for fake in (streaming, idle):
+            fake.http_client.recognise(True)
+        idle.waited = 2 * limits.GRACE
+        connect(connections, MOST_UNAUTHENTICATED - 1)
+        await connections.place()
+        assert not idle.is_cut
+        connect(connections)
+        await connections.place()
+        assert idle.is_cut and not streaming.is_cut
 
-    asyncio.run(told())
-
-
-@pytest.mark.usefixtures("many_files")
-def test_a_flood_from_one_peer_waits_for_itself_alone() -> None:
-    async def story(house: House) -> None:
-        await house.come("user 1001", 200)
-        assert len(house.of("user 1001")) == MOST_OF_ONE
-        await house.come("user 1000")
-        assert len(house.of("user 1000")) == 1
-
-    in_a_house(story)
+    asyncio.run(story())
 
 
-@pytest.mark.usefixtures("many_files")
-def test_the_newest_of_whoever_has_fewest_inside_comes_next() -> None:
-    async def story(house: House) -> None:
-        await house.come("10.0.0.1", MOST_OF_ONE)
-        await house.come("10.0.0.2", MOST_OF_ONE)
-        assert len(house.inside) == MOST_STRANGERS
-        await house.come("10.0.0.1", 5)
-        [older] = await house.come("user 1000")
-        [newer] = await house.come("user 1000")
-        assert not house.of("user 1000"), "nobody has kept the master waiting yet"
-        leaves = house.inside[0]
-        leaves.is_cut = True
-        house.door.leave(leaves)
-        assert [guest.sock for guest in house.of("user 1000")] == [newer]
-        house.inside[1].silent = 2 * door.GRACE
-        house.door.admit()
-        assert house.inside[1].is_cut
-        assert [guest.sock for guest in house.of("user 1000")] == [newer, older]
+@pytest.mark.parametrize("authenticated", [True, False])
+def test_a_stream_goes_on_for_as_long_as_it_likes_to_an_authenticated_client_alone(
+    authenticated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "PATIENCE", 0.0)
+    app, go_on = FastAPI(), asyncio.Event()
 
-    in_a_house(story)
+    @app.get("/")
+    async def stream(request: Request) -> StreamingResponse:
+        request.state.client.recognise(authenticated)
 
+        async def pieces() -> AsyncIterator[bytes]:
+            yield b"begin"
+            await go_on.wait()
+            yield b"end"
 
-@pytest.mark.usefixtures("many_files")
-def test_of_those_who_keep_the_master_waiting_the_first_of_the_largest_peer_makes_room() -> None:
-    async def story(house: House) -> None:
-        await house.come("10.0.0.1", MOST_OF_ONE - 2)
-        await house.come("10.0.0.2", MOST_OF_ONE)
-        await house.come("10.0.0.3", 2)
-        of_fewer, quick, first, second = house.inside[MOST_OF_ONE - 3 : MOST_OF_ONE + 1]
-        of_fewer.silent = second.silent = 3 * door.GRACE
-        quick.silent, first.silent = door.GRACE / 2, 2 * door.GRACE
-        await house.come("user 1000")
-        assert [guest for guest in house.inside if guest.is_cut] == [first]
-        assert len(house.of("user 1000")) == 1
+        return StreamingResponse(pieces())
 
-    in_a_house(story)
+    async def story(server: Server, there: socket.socket) -> bytes:
+        loop = asyncio.get_running_loop()
+        there.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        received = b""
+        while b"begin" not in received:
+            received += await loop.run_in_executor(None, there.recv, 1 << 16)
+        server.connections.close_late()
+        go_on.set()
+        with contextlib.suppress(ConnectionResetError):
+            while piece := await loop.run_in_executor(None, there.recv, 1 << 16):
+                received += piece
+        return received
+
+    assert (b"end" in in_server(app, story)) is authenticated
 
 
-@pytest.mark.usefixtures("many_files")
-@pytest.mark.parametrize("says", [b"", b"GET"], ids=["silent", "ready"])
-def test_at_a_full_door_the_oldest_of_the_largest_peer_is_turned_away(says: bytes) -> None:
-    async def story(house: House) -> None:
-        await house.come("10.0.0.1", MOST_OF_ONE)
-        await house.come("10.0.0.2", MOST_OF_ONE)
-        came = await house.come("user 1000", says=says)
-        came += await house.come("user 1001", says=says)
-        for _ in range(2):
-            came += await house.come("user 1001", MOST_WAITING // 2, says=says)
-        assert [at for at, sock in enumerate(came) if sock.fileno() < 0] == [1, 2]
-
-    in_a_house(story)
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """Switches to another protocol for an authenticated client, and says what it is told."""
+    scope["state"][limits.CLIENT].recognise(True)
+    reader, writer = await scope["state"][limits.SWITCH]([(b"upgrade", b"websocket")], 1 << 16)
+    while data := await reader.read(1 << 16):
+        writer.write(data)
+    writer.close()
+    await writer.wait_closed()
 
 
-@pytest.mark.usefixtures("many_files")
-def test_who_says_nothing_has_no_place_inside() -> None:
-    async def story(house: House) -> None:
-        await house.come("user 1001", MOST_WAITING + 10, says=b"")
-        assert not house.inside and len(house.door) == MOST_WAITING
-        await house.come("user 1001")
-        assert len(house.inside) == 1
+def test_a_websocket_is_counted_and_goes_on_for_as_long_as_it_likes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PATIENCE", 0.0)
+    monkeypatch.setattr(limits, "SILENCE", 0.0)
+    app = FastAPI()
+    app.mount("/echo", echo)
 
-    in_a_house(story)
+    async def story(server: Server, there: socket.socket) -> bytes:
+        loop = asyncio.get_running_loop()
+        there.sendall(b"GET /echo/ HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
+        received = await loop.run_in_executor(None, there.recv, 1000)
+        server.connections.close_late()
+        there.sendall(b"echo")
+        received += await loop.run_in_executor(None, there.recv, 4)
+        assert len(server.connections) == 1
+        there.close()
+        while len(server.connections):
+            await asyncio.sleep(0)
+        return received
 
-
-@pytest.mark.usefixtures("many_files")
-def test_who_has_shown_a_token_makes_room_for_strangers_and_loses_its_place_to_nobody_but_itself() -> None:
-    async def story(house: House) -> None:
-        await house.come("10.0.0.1", MOST_OF_ONE - 2)
-        for guest in house.inside:
-            guest.visit.known = True
-        await house.come("10.0.0.1", MOST_OF_ONE)
-        assert len(house.of("10.0.0.1")) == MOST_OF_ONE - 2 + MOST_OF_ONE
-        await house.come("user 1000", 9)
-        assert len(house.door) == 54 and house.inside[0].is_cut, "the oldest of the peer that has most"
-
-    in_a_house(story, most=54)
+    received = in_server(app, story)
+    assert received.startswith(b"HTTP/1.1 101 ")
+    assert received.endswith(b"\r\n\r\necho")
 
 
 def test_a_peer_of_this_machine_is_its_user() -> None:

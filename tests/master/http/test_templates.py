@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dethpc.client import experiments, templates, workspaces
+from dethpc.client.nouns import experiments, templates, workspaces
 from dethpc.domain.records import Template
 from dethpc.errors import ConfigError, NotFound, Refused
 from dethpc.master.rebuild import recreate
@@ -39,7 +39,7 @@ def test_they_are_set_listed_renamed_and_removed(served: Served) -> None:
     vision = workspaces.create_workspace(served.session, "Vision")["id"]
     templates.create(served.session, "Later", SHARED, vision)
     for name, answer in (("Later", {}), ("usual", {})):
-        with pytest.raises(Refused, match=f"called '{name}' already") as refusal:
+        with pytest.raises(Refused, match=f"template '{name}' already exists") as refusal:
             templates.create(served.session, name, answer)
         assert refusal.value.status_code == 409  # type: ignore[attr-defined]
     with pytest.raises(Refused, match=r"it has templates \(Later\)"):
@@ -49,10 +49,19 @@ def test_they_are_set_listed_renamed_and_removed(served: Served) -> None:
     assert [row["name"] for row in templates.templates(served.session, workspaceIds=[vision])] == ["Later"]
     assert [row["name"] for row in templates.templates(served.session, name="USU")] == ["usual"]
     assert templates.rename(served.session, "usual", "common")["config"] == {"max_restarts": 0}
-    with pytest.raises(Refused, match="called 'Later' already"):
+    with pytest.raises(Refused, match="template 'Later' already exists"):
         templates.rename(served.session, "common", "Later")
     with pytest.raises(Refused, match="is no name for a template"):
         templates.rename(served.session, "common", "a/b")
+    nameless = "a template needs a name"
+    slashed = "is no name for a template"
+    for no_name, reason in (("", nameless), (" ", nameless), ("a/b", slashed), ("..", slashed)):
+        for give in (templates.create, templates.put, templates.change):
+            with pytest.raises(Refused, match=reason):
+                give(served.session, no_name, SHARED)
+        for act in (templates.get, templates.remove):
+            with pytest.raises(Refused, match=reason):
+                act(served.session, no_name)
     for gone in ("usual", "a b"):
         for act in (templates.get, templates.remove):
             with pytest.raises(NotFound, match=f"template '{gone}' not found; .*common|Later"):
@@ -84,6 +93,25 @@ def test_an_experiment_is_laid_over_the_template_that_it_names(served: Served) -
     templates.put(served.session, "usual", SHARED)
     with pytest.raises(NotFound, match="did you mean 'usual'"):
         created(served, template="usal")
+
+
+def test_tasks_and_experiments_share_a_template(served: Served) -> None:
+    vision = workspaces.create_workspace(served.session, "Vision")["id"]
+    shared = {"resources": {"slots": 2}, "environment": {"environment_variables": ["SHARED=1"]}}
+    templates.create(served.session, "shared", shared, vision)
+    templates.put(served.session, "idle", {"idle_timeout": "20m", "resources": {"slots": 0}})
+    body = {"config": {"entrypoint": "true"}, "templateName": "shared", "workspaceId": vision}
+    answer = served.session.post("/api/v1/commands", body)
+    assert answer["config"]["resources"]["slots"] == 2 == answer["command"]["slots"]
+    assert "SHARED=1" in str(answer["config"]["environment"]) and answer["command"]["workspaceId"] == vision
+    own = {"config": {"resources": {"slots": 1}}, "templateName": "idle"}
+    config = served.session.post("/api/v1/notebooks", own)["config"]
+    assert (config["resources"]["slots"], config["idle_timeout"]) == (1, "20m"), "its own counts"
+    answer = experiments.create(served.session, OWN.replace("single", "single, metric: a"), [], template="shared")
+    assert answer["experiment"]["config"]["resources"]["slots_per_trial"] == 1
+    assert any("resources.slots of template 'shared' is for tasks" in note for note in answer["notes"]), answer
+    with pytest.raises(ConfigError, match="template idle: idle_timeout"):
+        created(served, OWN.replace("single", "single, metric: a"), template="idle")
 
 
 def test_an_unmanaged_experiment_has_the_fields_of_its_template_too(served: Served) -> None:

@@ -12,11 +12,11 @@ from unittest import mock
 import pytest
 import requests
 
-from dethpc.client import checkpoints
-from dethpc.domain.facts import Checkpoint, Metric, Task
-from dethpc.domain.log_policies import Noted
-from dethpc.domain.states import Intent, RunState, State, TaskKind
-from dethpc.domain.usage import NodeUse
+from dethpc.client.nouns import checkpoints
+from dethpc.domain.attempts.log_policies import Noted
+from dethpc.domain.attempts.usage import NodeUse
+from dethpc.domain.facts import Attempt, Checkpoint, Metric, Task
+from dethpc.domain.states import AttemptState, End, Intent, RunState, State, TaskKind
 from dethpc.engine import events
 from dethpc.errors import NotFound, Refused
 from dethpc.master.http.nouns.metrics import lttb
@@ -194,6 +194,7 @@ def test_what_lies_too_deep_to_be_shown_is_refused(served: Served, levels: int) 
         ("/api/v1/runs/1/metadata", f'{{"metadata": {{"a": {deep}}}}}'),
         (f"/api/v1/checkpoints/{uuid_of(1, 2)}/metadata", f'{{"checkpoint": {{"metadata": {{"a": {deep}}}}}}}'),
         ("/api/v1/experiments", json.dumps({"config": config})),
+        ("/api/v1/commands", f'{{"config": {{"entrypoint": ["ls"], "a": {deep}}}}}'),
     ):
         answer = requests.post(served.url + path, data=body, headers={"Authorization": f"Bearer {served.token}"})
         assert answer.status_code == 400 and "100 levels" in answer.text
@@ -499,3 +500,35 @@ def test_a_shortened_uuid_is_answered_with_where_the_whole_one_is(served: Served
         checkpoints.get(served.session, short)
     with pytest.raises(NotFound, match="-000000000999 not found$"):
         checkpoints.get(served.session, uuid_of(2, 999))
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "end"),
+    [
+        (State.COMPLETED, "trained to the full length, epochs 16: loss 0.1", "COMPLETED"),
+        (State.COMPLETED, "rung 1 (epochs 4): loss 0.5 is worse than the cut-off 0.4", "STOPPED"),
+        (State.PAUSED, "", "STOPPED"),
+    ],
+)
+def test_the_last_attempt_of_a_trial_that_trained_to_its_end_is_completed(
+    served: Served, state: State, reason: str, end: str
+) -> None:
+    one = trial(1, state=state, reason=reason)
+    run = run_of(one, end=End.STOPPED)
+    stopped = Attempt(run.id, 0, 1, run.task_id, AttemptState.ENDED, T0 + 2, T0 + 90, end=End.STOPPED, reason=reason)
+    served.put([experiment(1), one, run, stopped])
+    attempts = served.session.get("/api/v1/trials/1/timeline")["attempts"]
+    (shown,) = (each for each in attempts if each["attempt"] is not None)
+    assert (shown["end"], shown["reason"]) == (end, reason)
+    assert [each["state"] for each in served.session.get("/api/v1/trials/1")["runs"]] == [end]
+
+
+def test_the_time_before_a_continuation_is_no_part_of_what_is_shown_and_sorted_by(served: Served) -> None:
+    served.put([experiment(1, ended_seconds=60.0), *trained(trial(1, ended_seconds=50.0)), *trained(trial(2))])
+    assert served.session.get("/api/v1/experiments/1")["experiment"]["duration"] == 40
+    query = {"sortBy": "SORT_BY_DURATION", "orderBy": "ORDER_BY_ASC"}
+    listed = served.session.get("/api/v1/experiments/1/trials", params=query)["trials"]
+    assert [(each["id"], each["wallClockTime"]) for each in listed] == [(1, 38.0), (2, 88.0)]
+    flat = served.session.post("/api/v1/runs", {"sort": "duration=desc"})["runs"]
+    assert [(each["id"], each["duration"]) for each in flat] == [(2, 88), (1, 38)]
+    assert {each["id"]: each["endTime"] for each in listed}[1] == {each["id"]: each["endTime"] for each in listed}[2]

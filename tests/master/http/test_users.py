@@ -10,14 +10,19 @@ from typing import Any
 
 import pytest
 
-from dethpc.client import Session, experiments, roles, users, workspaces
+from dethpc.client import Session
 from dethpc.client import login as logins
 from dethpc.client.address import stored_login
+from dethpc.client.nouns import experiments, roles, users, workspaces
+from dethpc.client.proof import OwnerToken
 from dethpc.domain.records import Group, RoleAssignment, User
-from dethpc.domain.roles import Role
-from dethpc.errors import ForbiddenException, NotFound, NotSupportedYet, Refused, Unauthorized
+from dethpc.domain.roles import WORKSPACE_ADMIN, Role
+from dethpc.domain.states import State
+from dethpc.errors import ForbiddenException, NotFound, Refused, Unauthorized
+from dethpc.master.http import streams
 from dethpc.master.rebuild import recreate
-from dethpc.state import open_store
+from dethpc.rundir import logline
+from dethpc.state import open_store, queries
 from dethpc.state.queries import records as stored
 from tests.master.conftest import Published, Served, experiment, trained, trial
 from tests.master.http.test_control import YAML
@@ -59,10 +64,51 @@ def test_a_new_user_looks_and_an_editor_acts(served: Served, grace: Session) -> 
         roles.unassign(served.session, "Editor", user_id=users.me(grace)["id"])
 
 
+def test_an_experiment_names_who_created_it_and_lists_find_it_by_that(served: Served, grace: Session) -> None:
+    me, owner = users.me(grace)["id"], served.owner
+    roles.assign(served.session, "Editor", user_id=me)
+    first = experiments.create(served.session, YAML, [], activate=False)["experiment"]["id"]
+    preview = experiments.create(grace, YAML, [], validate_only=True)["experiment"]
+    row = experiments.create(grace, YAML, [], activate=False)["experiment"]
+
+    def listed(**params: Any) -> list[Any]:
+        rows: list[Any] = grace.get("/api/v1/experiments", params=params)["experiments"]
+        return rows
+
+    def ids(**params: Any) -> list[int]:
+        return [one["id"] for one in listed(**params)]
+
+    for one in (preview, row, *listed(users=["grace"])):
+        assert (one["username"], one["displayName"], one["userId"]) == ("grace", "Grace H.", me)
+    assert ids(users=["grace"]) == ids(userIds=[me]) == [row["id"]]
+    assert ids(users=[owner]) == ids(userIds=[1]) == [first]
+    assert ids(users=[owner, "grace"]) == ids(users=["grace"], userIds=[1]) == [first, row["id"]]
+    assert ids(users=["nobody"]) == ids(userIds=[99]) == []
+    fork = experiments.create(served.session, YAML, [], activate=False, parent=row["id"])["experiment"]
+    assert (fork["username"], fork["userId"]) == (owner, 1)
+    users.change(served.session, me, username="hopper", displayName="")
+    renamed = listed(userIds=[me])[0]
+    assert (renamed["username"], renamed["displayName"]) == ("hopper", "hopper") and ids(users=["grace"]) == []
+
+
+def test_a_rebuild_brings_back_who_created_an_experiment(served: Served, grace: Session, tmp_path: Path) -> None:
+    me = users.me(grace)["id"]
+    roles.assign(served.session, "Editor", user_id=me)
+    ids = [experiments.create(grace, YAML, [], activate=False)["experiment"]["id"]]
+    body = {"config": YAML, "unmanaged": True}
+    ids.append(grace.post("/api/v1/experiments", body)["experiment"]["id"])
+    ids.append(grace.put("/api/v1/experiments/by-external-id/mine", body)["experiment"]["id"])
+    with open_store(tmp_path / "again.db") as again:
+        recreate(served.daemon.services.installation.home, again)
+        with again.read() as connection:
+            assert [queries.experiment(connection, id).user_id for id in ids] == [me] * 3
+
+
 def test_jobs_are_the_owners_whoever_creates_the_experiment(served: Served, grace: Session) -> None:
     roles.assign(served.session, "Editor", user_id=users.me(grace)["id"])
     row = experiments.create(grace, YAML, [], activate=False)["experiment"]
-    assert row["username"] == served.owner
+    with served.daemon.services.store.read() as connection:
+        assert queries.experiment(connection, row["id"]).owner == served.owner
 
 
 def test_users_change_themselves_and_admins_everybody(served: Served, grace: Session) -> None:
@@ -82,7 +128,7 @@ def test_users_change_themselves_and_admins_everybody(served: Served, grace: Ses
     users.change(served.session, me, username="hopper", admin=True)
     assert users.me(grace)["username"] == "hopper" and users.me(grace)["admin"]
     assert users.create(grace, "eve", "")["id"] == 3
-    with pytest.raises(Refused, match="there is a user 'eve' already"):
+    with pytest.raises(Refused, match="user 'eve' already exists"):
         users.create(served.session, "eve", "")
     for name in ("", "a b", "a/b", "x" * 101):
         with pytest.raises(Refused, match="a username has letters"):
@@ -106,12 +152,71 @@ def test_who_is_deactivated_is_out_at_once(served: Served, grace: Session) -> No
     for session in (grace, Session(served.url, token)):
         with pytest.raises(Unauthorized):
             users.me(session)
-    with pytest.raises(Unauthorized, match="invalid credentials"):
+    with pytest.raises(ForbiddenException, match="user is not active"):
         log_in(served, "grace")
+    with pytest.raises(Unauthorized, match="invalid credentials"):  # nothing is said to who does not know the password
+        log_in(served, "grace", "Wrong-horse-1")
     users.change(served.session, me, active=True)
     assert users.me(log_in(served, "grace"))["active"]
     with pytest.raises(Unauthorized):  # what has ended stays so
         users.me(Session(served.url, token))
+
+
+def test_who_a_user_is_on_the_nodes_is_shown_and_set_by_admins_alone(served: Served, grace: Session) -> None:
+    me, link = users.me(grace), {"agentUid": 1001, "agentUser": "grace", "agentGid": 100, "agentGroup": "users"}
+    assert me["agentUserGroup"] is None
+    assert_forbidden(users.change, grace, me["id"], agentUserGroup=link)
+    assert users.change(served.session, me["id"], agentUserGroup=link)["agentUserGroup"] == link
+    assert users.change(served.session, me["id"], displayName="G")["agentUserGroup"] == link
+    body = {"user": {"username": "ada", "agentUserGroup": link}}
+    assert served.session.post("/api/v1/users", body)["user"]["agentUserGroup"] == link
+    assert users.change(served.session, me["id"], agentUserGroup={})["agentUserGroup"] is None
+
+
+def test_the_owner_knows_their_own_number(served: Served, grace: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert users.own_id(grace) == users.me(grace)["id"] > 1
+    owner = Session(served.url, OwnerToken(served.token))
+    assert users.me(owner)["id"] == 1
+    monkeypatch.setattr(users, "me", None)
+    assert users.own_id(owner) == 1
+
+
+def test_nobody_is_shown_by_the_name_of_another(served: Served, grace: Session) -> None:
+    me = users.me(grace)["id"]
+    for name in ("Admin", served.owner.upper()):
+        with pytest.raises(Refused, match="is the name of another user"):
+            users.change(grace, me, displayName=name)
+        with pytest.raises(Refused, match="is the name of another user"):
+            users.create(served.session, "eve", PASSWORD, display_name=name)
+    assert users.change(grace, me, displayName="Grace")["displayName"] == "Grace"
+    assert users.change(grace, me, displayName="")["displayName"] == ""
+
+
+def deactivate(served: Served, user_id: int) -> None:
+    users.change(served.session, user_id, active=False)
+
+
+def take_the_role(served: Served, user_id: int) -> None:
+    roles.unassign(served.session, "Viewer", user_id=user_id)
+
+
+@pytest.mark.parametrize(
+    ("act", "why"), [(deactivate, "token|login"), (take_the_role, "the roles of this user have changed")]
+)
+@pytest.mark.parametrize("path", ["/api/v1/trials/1/logs", "/api/v1/trials/1/logs/fields"])
+def test_what_a_user_follows_ends_with_their_right_to_see_it(
+    served: Served, grace: Session, monkeypatch: pytest.MonkeyPatch, path: str, act: Any, why: str
+) -> None:
+    monkeypatch.setattr(streams, "CHECKED", 0.1)
+    served.put([trial(1, state=State.ACTIVE)])
+    log = served.daemon.installation.home.run("1.1.1").attempt(0).log(0)
+    log.parent.mkdir(parents=True)
+    log.write_text(logline.format(logline.LogLine(1.0, "INFO", 0, "stdout", "a line")))
+    followed = grace.stream(path, params={"follow": True})
+    assert next(iter(followed))
+    act(served, users.me(grace)["id"])
+    with pytest.raises(Unauthorized, match=why):
+        list(followed)
 
 
 def test_each_user_sees_their_own_logins_and_tokens(served: Served, grace: Session) -> None:
@@ -143,21 +248,21 @@ def test_groups_give_roles_to_their_members(served: Served, grace: Session) -> N
     assert_forbidden(experiments.act, grace, 1, "unarchive")
     served.session.patch("/api/v1/users/assignments", {"userIds": [me], "addGroups": [lab["groupId"]]})
     experiments.act(grace, 1, "unarchive")
-    with pytest.raises(Refused, match="there is a group 'lab' already"):
+    with pytest.raises(Refused, match="group 'lab' already exists"):
         roles.create_group(served.session, "lab")
     with pytest.raises(NotFound):
         roles.create_group(served.session, "other", [99])
     roles.delete_group(served.session, lab["groupId"])
     assert_forbidden(experiments.act, grace, 1, "archive")
-    with pytest.raises(NotFound, match=r"there is no group 'lab' \(there are none\)"):
+    with pytest.raises(NotFound, match="there is no group 'lab'; det user-group list shows them"):
         roles.group(served.session, "lab")
 
 
-def test_a_role_in_one_workspace_alone_is_refused_and_nothing_is_assigned(served: Served, grace: Session) -> None:
+def test_where_one_assignment_is_wrong_nothing_is_assigned(served: Served, grace: Session) -> None:
     me = users.me(grace)["id"]
     assignment = {"userId": me, "roleAssignment": {"role": {"roleId": 2}}}
-    limited = {"userId": me, "roleAssignment": {"role": {"roleId": 2}, "scopeWorkspaceId": 1}}
-    with pytest.raises(NotSupportedYet, match="leave the workspace out"):
+    limited = {"userId": me, "roleAssignment": {"role": {"roleId": 2}, "scopeWorkspaceId": 99}}
+    with pytest.raises(NotFound, match="workspace 99 not found"):
         served.session.post("/api/v1/roles/add-assignments", {"userRoleAssignments": [assignment, limited]})
     assert_forbidden(experiments.act, grace, 1, "archive")
     with pytest.raises(NotFound, match="there is no role 7"):
@@ -190,6 +295,12 @@ def test_a_login_is_kept_where_determineds_clients_look(
     assert path.stat().st_mode & 0o777 == 0o600
     assert stored_login(served.url, "ada") == "first" and stored_login(served.url, "eve") is None
     assert users.me(Session(served.url, stored_login(served.url)))["username"] == "grace"
+
+
+def test_an_admin_of_a_workspace_has_no_permission_that_holds_for_the_whole_master(served: Served) -> None:
+    (admins,) = served.session.post("/api/v1/roles/search/by-ids", {"roleIds": [WORKSPACE_ADMIN]})["roles"]
+    assert all(permission["scopeTypeMask"]["workspace"] for permission in admins["role"]["permissions"])
+    assert "PERMISSION_TYPE_ASSIGN_ROLES" in {permission["id"] for permission in admins["role"]["permissions"]}
 
 
 def test_the_published_client_works_with_them(published: Published, served: Served) -> None:
@@ -263,8 +374,11 @@ def test_a_viewer_sees_no_secrets_of_a_configuration_among_the_code(served: Serv
         for path, content in files.items()
     ]
     number = experiments.create(served.session, config, members, activate=False)["experiment"]["id"]
+    ada = users.create(served.session, "ada", PASSWORD)["id"]
+    roles.assign(served.session, "Editor", user_id=ada, workspace_id=1)
+    editor_there = Session(served.url, logins.login(served.url, "ada", PASSWORD))
     (path,) = [node["path"] for node in experiments.file_tree(grace, number) if node["path"].endswith(".yaml")]
-    for session, sees in ((grace, False), (served.session, True)):
+    for session, sees in ((grace, False), (served.session, True), (editor_there, True)):
         archive = tarfile.open(fileobj=io.BytesIO(experiments.model_definition(session, number)))
         whole = b"".join(file.read() for member in archive if (file := archive.extractfile(member)) is not None)
         assert (b"abcdef" in whole, b"pass" in whole) == (sees, True)
@@ -284,7 +398,7 @@ def test_names_can_be_read_and_told_apart(served: Served, grace: Session) -> Non
     for name in ("x" * 101, "a\nb", "\u202eevil"):
         with pytest.raises(Refused, match="a display name has at most"):
             users.change(grace, me, displayName=name)
-    with pytest.raises(Refused, match="there is a user 'grace' already"):
+    with pytest.raises(Refused, match="user 'grace' already exists"):
         users.create(served.session, "GRACE", PASSWORD)
     users.change(served.session, me, username="Grace")
 
@@ -295,3 +409,79 @@ def test_each_user_has_their_own_pins(served: Served, grace: Session) -> None:
     grace.post(f"/api/v1/workspaces/{vision}/pin")
     assert grace.get(f"/api/v1/workspaces/{vision}")["workspace"]["pinned"] is True
     assert served.session.get(f"/api/v1/workspaces/{vision}")["workspace"]["pinned"] is False
+
+
+def test_who_is_no_admin_any_more_is_a_viewer(served: Served) -> None:
+    ada = users.create(served.session, "ada", PASSWORD, admin=True)["id"]
+    users.change(served.session, ada, admin=False)
+    assert [row["role"]["name"] for row in roles.of_user(served.session, ada)] == ["Viewer"]
+
+
+def test_no_user_is_remote(served: Served, grace: Session) -> None:
+    with pytest.raises(Refused, match="there is no identity provider"):
+        users.change(served.session, users.me(grace)["id"], remote=True)
+
+
+def test_who_is_no_member_of_a_group_is_not_removed_from_it(served: Served, grace: Session) -> None:
+    lab = roles.create_group(served.session, "lab")["groupId"]
+    with pytest.raises(NotFound, match="user 'grace' is not a member of this group"):
+        roles.change_group(served.session, lab, removeUsers=[users.me(grace)["id"]])
+
+
+def test_a_launched_task_names_who_launched_it_and_lists_find_it_by_that(served: Served, grace: Session) -> None:
+    me = users.me(grace)["id"]
+    roles.assign(served.session, "Editor", user_id=me)
+    experiment_id = experiments.create(served.session, YAML, [], activate=False)["experiment"]["id"]
+    ids = {}
+    for noun, body in (
+        ("commands", {"config": {"entrypoint": "true"}}),
+        ("notebooks", {"config": {}}),
+        ("shells", {"config": {}}),
+        ("tensorboards", {"config": {}, "experimentIds": [experiment_id]}),
+    ):
+        theirs = served.session.post(f"/api/v1/{noun}", body)[noun[:-1]]
+        row = grace.post(f"/api/v1/{noun}", body)[noun[:-1]]
+        ids[noun] = row["id"]
+        (listed,) = served.session.get(f"/api/v1/{noun}", params={"users": ["grace"]})[noun]
+        shown = grace.get(f"/api/v1/{noun}/{row['id']}")[noun[:-1]]
+        for one in (row, listed, shown):
+            assert (one["id"], one["username"], one["displayName"], one["userId"]) == (
+                ids[noun],
+                "grace",
+                "Grace H.",
+                me,
+            )
+        for params, expected in (
+            ({"userIds": [me]}, [row["id"]]),
+            ({"users": [served.owner]}, [theirs["id"]]),
+            ({"users": ["nobody"]}, []),
+            ({"userIds": [me], "users": [served.owner]}, [theirs["id"], row["id"]]),
+            ({}, [theirs["id"], row["id"]]),
+        ):
+            assert [one["id"] for one in grace.get(f"/api/v1/{noun}", params=params)[noun]] == expected
+    ids["generic-tasks"] = grace.post("/api/v1/generic-tasks", {"config": "entrypoint: 'true'"})["taskId"]
+    every = served.session.get("/api/v1/launched-tasks")["tasks"]
+    assert {row["id"] for row in every if row["username"] == "grace"} == set(ids.values())
+    assert {row["id"] for row in every if row["userId"] == me} == set(ids.values())
+    jobs = served.session.get("/api/v1/job-queues-v2")["jobs"]
+    assert {job["full"]["entityId"] for job in jobs if job["full"]["username"] == "grace"} >= {ids["commands"]}
+    assert {job["full"]["userId"] for job in jobs} == {1, me}
+    owners = {task.owner for task in served.daemon.ledger.state.tasks.values()}
+    assert owners == {served.owner}  # as whom their jobs run
+
+
+def test_the_published_client_lists_what_its_user_has_created(published: Published, served: Served) -> None:
+    roles.assign(served.session, "Editor", user_id=users.create(served.session, "grace", PASSWORD)["id"])
+    grace = Published(published.venv, served, published.folder / "grace")
+    grace.env |= {"DET_USER": "grace", "DET_PASS": PASSWORD}
+    context = grace.folder / "project"
+    context.mkdir()
+    (context / "config.yaml").write_text(YAML)
+    grace.det("experiment", "create", str(context / "config.yaml"), str(context), "--paused")
+    for noun, start in (("command", ["run", "-d", "true"]), ("notebook", ["start", "-d"]), ("shell", ["start", "-d"])):
+        grace.det(noun, *start)
+        assert "grace" in grace.det(noun, "list") and "grace" in published.det(noun, "list", "-a")
+        assert "grace" not in published.det(noun, "list")
+    assert "grace" in grace.det("experiment", "list") and "grace" in published.det("experiment", "list", "-a")
+    assert "grace" not in published.det("experiment", "list")
+    assert "grace" in published.det("job", "list")

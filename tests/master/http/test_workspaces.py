@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
-from dethpc.client import experiments, models, workspaces
+from dethpc.client.nouns import config_policies, experiments, models, workspaces
+from dethpc.domain.records import ConfigPolicy, WorkspaceRole
+from dethpc.domain.roles import Role
 from dethpc.errors import NotFound, Refused
+from dethpc.master.experiments.create import NewExperiment
 from dethpc.master.rebuild import recreate
 from dethpc.state import open_store
 from dethpc.state.queries import records as stored
@@ -97,6 +100,25 @@ def test_a_configuration_of_another_cluster_works_though_its_place_is_not_here(
     assert len(workspaces.workspaces(served.session)) == 2, "a misspelt name makes none"
 
 
+def test_a_list_without_what_is_archived_has_nothing_of_archived_projects_and_workspaces(
+    served: Served, vision: dict[str, Any]
+) -> None:
+    digits, letters = project_of(served, vision), project_of(served, vision, "Letters")
+    first, second = (created(served, project=row["id"])["id"] for row in (digits, letters))
+    third = created(served)["id"]
+
+    def listed(**params: Any) -> list[int]:
+        return sorted(row["id"] for row in served.session.get("/api/v1/experiments", params)["experiments"])
+
+    workspaces.act_on_project(served.session, digits["id"], "archive")
+    assert listed(archived=False) == [second, third] and listed() == [first, second, third]
+    assert listed(archived=False, projectId=digits["id"]) == [first]
+    workspaces.act_on_workspace(served.session, vision["id"], "archive")
+    assert listed(archived=False) == [third] and listed(archived=False, projectId=letters["id"]) == [second]
+    workspaces.act_on_workspace(served.session, vision["id"], "unarchive")
+    assert listed(archived=False) == [second, third]
+
+
 def test_what_is_archived_takes_no_experiments_until_it_is_unarchived(served: Served, vision: dict[str, Any]) -> None:
     digits = project_of(served, vision)
     one = created(served)
@@ -128,7 +150,7 @@ def test_experiments_and_projects_move(served: Served, vision: dict[str, Any]) -
     workspaces.move_project(served.session, digits["id"], other["id"])
     assert experiments.get(served.session, 1)["experiment"]["workspaceName"] == "Speech"
     project_of(served, vision)
-    with pytest.raises(Refused, match="called 'Digits' already"):
+    with pytest.raises(Refused, match="project 'Digits' already exists"):
         workspaces.move_project(served.session, digits["id"], vision["id"])
 
 
@@ -153,8 +175,32 @@ def test_only_what_is_empty_is_deleted_and_its_id_is_given_to_no_other(served: S
     assert again["id"] > vision["id"] and project_of(served, again)["id"] > digits["id"]
 
 
+def test_nothing_is_created_in_or_moved_to_a_project_that_was_deleted_meanwhile(
+    served: Served, vision: dict[str, Any]
+) -> None:
+    """By who looked it up before."""
+    services, digits = served.daemon.services, project_of(served, vision)["id"]
+    mine = experiments.create(served.session, YAML, [])["experiment"]["id"]
+    workspaces.delete_project(served.session, digits)
+    with pytest.raises(NotFound, match=f"project {digits} not found"):
+        services.creator.create(served.owner, NewExperiment(YAML, project_id=digits))
+    with pytest.raises(NotFound, match=f"project {digits} not found"):
+        services.control.move(mine, digits)
+    assert [row["projectId"] for row in experiments.listing(served.session)["experiments"]] == [1]
+
+
+def test_roles_and_policies_of_a_workspace_go_with_it(served: Served, vision: dict[str, Any]) -> None:
+    """Whoever lists roles asks for the workspace of each."""
+    records = served.daemon.services.records
+    records.put(WorkspaceRole(1, 0, vision["id"], Role.EDITOR, 1.0))
+    config_policies.put(served.session, "invariant_config: {max_restarts: 1}", vision["id"])
+    workspaces.delete_workspace(served.session, vision["id"])
+    (editors,) = served.session.post("/api/v1/roles/search/by-ids", {"roleIds": [Role.EDITOR]})["roles"]
+    assert editors["userRoleAssignments"] == [] and records.find(ConfigPolicy) == []
+
+
 def test_names_and_keys_are_unique_whoever_comes_at_once(served: Served, vision: dict[str, Any]) -> None:
-    with pytest.raises(Refused, match="called 'vision' already") as refusal:
+    with pytest.raises(Refused, match="workspace 'vision' already exists") as refusal:
         workspaces.create_workspace(served.session, "vision")
     assert refusal.value.status_code == 409  # type: ignore[attr-defined]
     for name in ("", "  ", "x" * 81):
