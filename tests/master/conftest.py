@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,13 @@ from typing import Any
 import pytest
 
 from dethpc.client import MasterFinder, Session
+from dethpc.config import task as task_config
 from dethpc.config.site import SiteConfig
-from dethpc.domain.end_report import EndReport
+from dethpc.domain.attempts.end_report import EndReport
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Run, Task, Trial
 from dethpc.domain.ids import run_id, task_id
-from dethpc.domain.states import AttemptState, CheckpointState, RunState, State
+from dethpc.domain.states import AttemptState, CheckpointState, RunState, State, TaskKind
+from dethpc.domain.task_settings import TaskSettings
 from dethpc.engine import events
 from dethpc.engine.stop import trial_task
 from dethpc.errors import DethpcError
@@ -362,3 +364,20 @@ def running(determined_venv: Path, tmp_path: Path) -> Iterator[Published]:
         with contextlib.suppress(DethpcError):  # it may be over, or never have been
             Session(MasterFinder(str(home / "master.json")), master.token).post("/api/v1/experiments/1/kill")
         master.stop()
+
+
+def launched(
+    task_id: str, kind: TaskKind = TaskKind.COMMAND, *, details: Mapping[str, Any] | None = None, **fields: Any
+) -> Task:
+    """A task that somebody launched, and that has ended."""
+    config = task_config.load("entrypoint: ls -l", defaults={"resources": {"resource_pool": "default"}}).config
+    settings = TaskSettings(config.of_job().to_json(), details=details or {})
+    values: dict[str, Any] = {
+        "state": State.COMPLETED,
+        "created_at": 1.0,
+        "ended_at": 2.0,
+        "name": "Command (ls -l)",
+        "slots": 1,
+    }
+    values |= {"owner": "me", "pool": "default", "config": settings.to_json(), "queue_id": task_id}
+    return Task(id=task_id, kind=kind, **{**values, **fields})

@@ -18,7 +18,7 @@ from dethpc.domain.ports import JobRecord, JobRequest, Scheduler
 from dethpc.domain.reports import ReportKind
 from dethpc.domain.states import End
 from dethpc.engine import events
-from dethpc.engine.pools import Rules
+from dethpc.engine.queueing.pools import Rules
 from dethpc.errors import SubmitRejected
 from dethpc.master.durable.lease import Lease
 from dethpc.master.durable.ledger import Ledger
@@ -86,8 +86,8 @@ class World:
         watch = Watch.begin(parts, self.pace, ForeignRuns(self.scheduler, self.before, self.settings))
         self.holds, self.told = watch.holds, list[tuple[str, str]]()
         self.live, self.cadence = watch.runs, watch.cadence
-        self.beside = WorkerReports(parts)
-        return Reconciler(parts, watch, self, self.beside, self._refused, lambda: None)
+        self.worker_reports = WorkerReports(parts)
+        return Reconciler(parts, watch, self, self.worker_reports, self._refused, lambda: None)
 
     def _refused(self, run: Run, why: str) -> None:
         self.told.append((run.id, why))

@@ -147,7 +147,7 @@ def test_who_listens_beyond_this_machine_speaks_tls_unless_the_site_says_otherwi
     site = Master.model_validate({"tls": tls})
     assert (tls_of(home, site, host, "login1") is not None) is wanted
     plain_to_the_network = not wanted and host not in ("127.0.0.1", "localhost", "::1")
-    assert ("whoever reads the network's packets" in caplog.text) is plain_to_the_network
+    assert ("what reads the network's packets" in caplog.text) is plain_to_the_network
     assert home.certificate.exists() is wanted
 
 

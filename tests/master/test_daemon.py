@@ -18,7 +18,7 @@ import pytest
 from dethpc.config.site import SiteConfig
 from dethpc.domain.facts import Row
 from dethpc.errors import MasterError, StoreError
-from dethpc.master import listening, pulse, watchdog
+from dethpc.master import heartbeat, listening, watchdog
 from dethpc.master.daemon import Daemon
 from dethpc.master.durable import ledger
 from dethpc.master.installation import cluster_id
@@ -145,7 +145,7 @@ def stuck(serving: Serving) -> threading.Event:
     serving.daemon.ledger.listen(hang)
     serving.daemon.ledger.post(creation())
     assert begun.wait(LONG_ENOUGH)
-    wait_until(lambda: serving.daemon.ledger.pulse.silent > 1.0)
+    wait_until(lambda: serving.daemon.ledger.heartbeat.silent > 1.0)
     return goes_on
 
 
@@ -215,7 +215,7 @@ def test_a_master_whose_thread_is_stuck_for_good_ends(serving: Serving, monkeypa
 
 def test_a_thread_that_waits_for_a_disk_is_waited_for(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disks of this machine answer."""
-    monkeypatch.setattr(pulse.Pulse, "waits_for_a_disk", True)
+    monkeypatch.setattr(heartbeat.Heartbeat, "waits_for_a_disk", True)
     goes_on = stuck(serving)
     monkeypatch.setattr(watchdog, "LONGEST_SILENCE", 1.0)
     monkeypatch.setattr(watchdog, "SILENCE", 1.0)

@@ -45,7 +45,7 @@ def look(idle: Idle, clock: Clock, later: float) -> bool:
     """Whether it ends when so much time has gone by."""
     clock.now += later
     try:
-        idle.look()
+        idle.check()
     except ShuttingDown:
         return True
     return False

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import dethpc
 from dethpc.client import address
 from dethpc.config.site import SiteConfig
 from dethpc.errors import LeaseHeld, Refused
@@ -155,3 +156,31 @@ def test_a_home_that_was_moved_or_is_reached_by_another_path_keeps_its_id(home: 
     assert cluster_id(Home(link)) == known and cluster_id(home) == known
     moved = Home(home.root.rename(tmp_path / "moved"))
     assert cluster_id(moved) == known and moved.copied_from() is None
+
+
+def installed(folder: Path, monkeypatch: pytest.MonkeyPatch, *files: str) -> None:
+    """As pip leaves it: the package that this process imports, and the list of its files."""
+    record = folder / "dethpc-0.1.0.dist-info" / "RECORD"
+    record.parent.mkdir(parents=True, exist_ok=True)
+    others = ("dethpc-0.1.0.dist-info/RECORD,,", "../../../bin/det,sha256=abc,216", "dethpc/__pycache__/x.pyc,,")
+    record.write_text("\n".join([*files, *others]))
+    monkeypatch.setattr(dethpc, "__file__", str(folder / "dethpc" / "__init__.py"))
+
+
+def test_a_master_whose_files_were_replaced_says_so(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(tmp_path, monkeypatch, "dethpc/a.py,sha256=1,2", "determined/__init__.py,sha256=3,4")
+    installation = Installation(home, SiteConfig(), "c", "local")
+    assert installation.build and not installation.replaced
+    installed(tmp_path, monkeypatch, "determined/__init__.py,sha256=3,4", "dethpc/a.py,sha256=1,2")
+    assert not installation.replaced, "the same files"
+    installed(tmp_path, monkeypatch, "dethpc/a.py,sha256=5,2", "determined/__init__.py,sha256=3,4")
+    assert "det master down" in installation.replaced
+    shutil.rmtree(tmp_path / "dethpc-0.1.0.dist-info")
+    assert not installation.replaced, "an installer is at work"
+
+
+def test_a_source_tree_has_no_build(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(tmp_path, monkeypatch, "_editable_impl_dethpc.pth,sha256=1,2")
+    assert Installation(home, SiteConfig(), "c", "local").build == ""

@@ -47,7 +47,7 @@ def test_who_imports_the_master_or_has_one_inside_keeps_their_own() -> None:
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps its memory in its own way")
 def test_a_master_at_work_holds_no_memory_that_its_start_alone_needed() -> None:
     code = """
-        from dethpc.master import interpreter
+        from dethpc.master import serve
 
         def held():
             with open("/proc/self/status") as status:
@@ -56,7 +56,7 @@ def test_a_master_at_work_holds_no_memory_that_its_start_alone_needed() -> None:
         needed, stays = [bytes(2000) for _ in range(10_000)], bytes(2000)
         before = held()
         del needed
-        interpreter.at_work()
+        serve.settle()
         print(before - held())
     """
     assert int(said(code)) > 10_000  # KiB, of 20,000

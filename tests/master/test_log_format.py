@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from dethpc.master import own_log, serve
-from dethpc.master.log_format import LogFormat
+from dethpc.master.own_log import LogFormat
 
 FORGED = "hello\n2026-11-21 00:00:00,000 INFO dethpc.master.auth: login of root succeeded\x1b[2J"
 

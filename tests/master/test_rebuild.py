@@ -7,16 +7,19 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, NodeHealth, Run, Trial
+from dethpc.domain.records import User
 from dethpc.domain.states import CheckpointState, RunState
 from dethpc.engine import events
 from dethpc.errors import Refused
 from dethpc.master.durable import ids
 from dethpc.master.durable.change_log import ChangeLog
 from dethpc.master.durable.ledger import Ledger
+from dethpc.master.durable.records import Records
 from dethpc.master.durable.row_file import RowFile, from_line, to_line
 from dethpc.master.rebuild import Recreated, lost_ids, recreate, sentences
 from dethpc.rundir.files import write_json
@@ -181,6 +184,34 @@ def test_an_open_experiment_whose_run_has_ended_by_its_file_is_not_served(home: 
         with pytest.raises(Refused, match=r"is older than the files .* 1 of the rows in .*det master rebuild"):
             ChangeLog(home).catch_up(older)
     assert home.changes(1).read_bytes() == before
+
+
+def test_a_new_database_is_not_served_where_a_task_has_run(home: Home, tmp_path: Path) -> None:
+    run = f"{uuid4()}.1"
+    home.run(run).path.mkdir()
+    with open_store(tmp_path / "db") as store:
+        recreation = recreate(home, store)
+        assert recreation.unknown_runs == [run]
+        with pytest.raises(Refused, match=f"does not know run {run}.*det master rebuild"):
+            ids.check(home, store)
+        lost = lost_ids(recreation)
+        write_json(home.losses, {"experiments": sorted(lost.experiments), "runs": sorted(lost.runs)})
+        ids.check(home, store)
+
+
+def test_a_new_database_is_not_served_where_there_were_users(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.make()
+    with open_store(tmp_path / "db") as store, open_store(tmp_path / "new") as new:
+        ids.check(home, store)
+        Records(store, home).add(User, username="ada", created_at=1.0, modified_at=1.0)
+        before = home.records.read_bytes()
+        ids.check(home, store)
+        with pytest.raises(Refused, match="does not know user ada.*det master rebuild"):
+            ids.check(home, new)
+        assert home.records.read_bytes() == before
+        recreate(home, new)
+        ids.check(home, new)
 
 
 def test_a_database_of_all_files_is_served_whatever_else_is_there(home: Home, tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dethpc import storage as stores
-from dethpc.cli.checkpoint import download_checkpoint
-from dethpc.client import checkpoints
+from dethpc.cli.nouns.checkpoint import download_checkpoint
+from dethpc.client.nouns import checkpoints
 from dethpc.domain.facts import Checkpoint as CheckpointRow
 from dethpc.domain.facts import Run
 from dethpc.domain.states import State

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dethpc.client import experiments
+from dethpc.client.nouns import experiments
 from dethpc.config.site import SiteConfig
 from dethpc.domain.environment import MOST_BYTES, Environment
 from dethpc.errors import ConfigError, DethpcError, Refused

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from dethpc.client import checkpoints
+from dethpc.client.nouns import checkpoints
 from dethpc.domain.facts import Checkpoint
 from dethpc.domain.states import State
 from dethpc.engine.fold import fold

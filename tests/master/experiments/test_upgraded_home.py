@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dethpc.client import checkpoints
+from dethpc.client.nouns import checkpoints
 from dethpc.domain.facts import Checkpoint, Run
 from dethpc.errors import MasterError
 from dethpc.exec import resume

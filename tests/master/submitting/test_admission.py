@@ -58,6 +58,12 @@ def test_what_could_never_start_is_refused_with_the_field_to_change(
     assert [problem.field for problem in refused.value.problems] == [field]
 
 
+def test_a_refusal_names_the_beginning_of_a_long_name(admission: Admission) -> None:
+    with pytest.raises(ConfigError) as refused:
+        admission.check(config(pool="x" * 200_000))
+    assert len(str(refused.value)) < 300
+
+
 @pytest.mark.parametrize(
     ("host", "container", "refused"),
     [

@@ -9,7 +9,7 @@ import pytest
 
 from dethpc.domain.states import RunState, State
 from dethpc.engine import events
-from dethpc.master.submitting.directory_check import Occupied, check
+from dethpc.master.submitting.submit import Occupied, check_directory
 from dethpc.rundir.claim import claim
 from dethpc.rundir.files import write_json
 from dethpc.rundir.layout import RunDir
@@ -29,7 +29,7 @@ SPEC: dict[str, Any] = {
 
 
 def checked(path: Path) -> None:
-    check(RunDir(path), "c", RUN, TASK, TRIAL)
+    check_directory(RunDir(path), "c", RUN, TASK, TRIAL)
 
 
 def test_an_empty_place_and_the_runs_own_are_free(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from dethpc.cli.image import image
-from dethpc.client import experiments, images
-from dethpc.config.image_cache import ImageCache
+from dethpc.cli.nouns.image import image
+from dethpc.client.nouns import experiments, images, tasks
+from dethpc.config.sections.image_cache import ImageCache
 from dethpc.config.site import PoolConfig, SiteConfig
 from dethpc.domain.facts import Task
 from dethpc.domain.states import State, TaskKind
@@ -119,6 +119,25 @@ def test_five_experiments_wait_for_one_pull_and_then_go_on_with_its_digest(
         assert source.password not in str(database.execute("select * from tasks where kind = 'IMAGE_PULL'").fetchall())
 
 
+def test_a_command_waits_for_its_image_and_keeps_it_from_going(working: Served, source: RealRegistry) -> None:
+    digest = source.push("tools", "1", [tar({"f": noise(3)})])
+    image = {"image": f"{source.host}/tools:1", "registry_auth": source.auth()}
+    going = tasks.launch(working.session, "commands", {"entrypoint": ["sleep", "98765"], "environment": image}, [])
+    command = going["command"]["id"]
+
+    def state_of(id: str) -> str:
+        return str(tasks.get(working.session, "commands", id)["command"]["state"])
+
+    wait_until(lambda: state_of(command) == "STATE_RUNNING")
+    spec = json.loads(working.daemon.installation.home.run(f"{command}.1").spec.read_text())
+    (pull,) = pulls(working)
+    assert (pull.state, pull.config["auth_of"]) == (State.COMPLETED, command) and spec["kind"] == "command"
+    assert working.session.get("/api/v1/images/unneeded")["images"] == []
+    tasks.kill(working.session, "commands", command)
+    wait_until(lambda: state_of(command) == "STATE_TERMINATED")
+    assert [image["digest"] for image in working.session.get("/api/v1/images/unneeded")["images"]] == [digest]
+
+
 def test_a_refusal_of_the_registry_ends_the_trial_at_once_and_another_experiment_asks_again(
     working: Served, source: RealRegistry
 ) -> None:
@@ -197,7 +216,7 @@ def test_a_trial_that_waits_can_be_killed_and_says_what_it_waits_for(served: Ser
 def test_a_pull_that_its_owner_ends_is_not_begun_again_and_the_next_goes_on_with_what_it_had(
     working: Served, source: RealRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dethpc.cli.image.connect", lambda: working.session)
+    monkeypatch.setattr("dethpc.cli.nouns.image.connect", lambda: working.session)
     name = f"{source.host}/ended:1"
     digest = source.push("ended", "1", [tar({"f": "1"})])
     source.process.send_signal(signal.SIGSTOP)  # it takes connections, and answers none
@@ -208,7 +227,7 @@ def test_a_pull_that_its_owner_ends_is_not_begun_again_and_the_next_goes_on_with
         )
         done = CliRunner().invoke(image, ["cancel", name])
         assert (done.exit_code, done.output) == (0, f"The pull of {name} ends\n")
-        assert "killed by its owner" in ended(working, held, "ERROR")["reason"]
+        assert "killed by a user" in ended(working, held, "ERROR")["reason"]
     finally:
         source.process.send_signal(signal.SIGCONT)
     assert [task.state for task in pulls(working) if name in task.name] == [State.CANCELED]
@@ -221,7 +240,7 @@ def test_a_pull_that_its_owner_ends_is_not_begun_again_and_the_next_goes_on_with
 def test_an_image_is_pulled_listed_and_pruned_by_hand(
     working: Served, source: RealRegistry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("dethpc.cli.image.connect", lambda: working.session)
+    monkeypatch.setattr("dethpc.cli.nouns.image.connect", lambda: working.session)
     kept = source.push("kept", "1", [tar({"f": "1"})])
     gone = source.push("gone", "1", [tar({"f": "2"})])
     (tmp_path / "auth.json").write_text(json.dumps({"auths": {source.host: source.auth()}}))

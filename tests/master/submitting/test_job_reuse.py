@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dethpc.domain.end_report import EndReport
+from dethpc.domain.attempts.end_report import EndReport
+from dethpc.domain.attempts.log_policies import Noted
 from dethpc.domain.facts import Experiment, Run, Task, Trial
-from dethpc.domain.log_policies import Noted
 from dethpc.domain.states import Intent, RunState, State, TaskKind
 from dethpc.engine.state import ClusterState
 from dethpc.master.submitting import job_reuse

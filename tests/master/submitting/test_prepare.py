@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dethpc.config.environment import Environment
+from dethpc.config.sections.environment import Environment
 from dethpc.master.submitting.job_environment import of_master
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dethpc.config.resources import Slurm
+from dethpc.config.sections.resources import Slurm
 from dethpc.config.site import PoolConfig
 from dethpc.master.submitting.trial_shape import Shape, cores_of_task, spread, time_asked
 
@@ -24,6 +24,10 @@ def test_slots_are_spread_over_as_few_nodes_as_hold_them(slots: int, per_node: i
 def test_slots_that_cannot_be_spread_evenly_are_refused_with_a_way_out() -> None:
     with pytest.raises(ValueError, match=r"6 slots on nodes of 4.*multiple of 4.*slurm.slots_per_node"):
         spread(6, 4, "cuda")
+    with pytest.raises(ValueError, match="use a multiple of 4 up to 8,"):
+        spread(99, 4, "cuda", most=8)
+    with pytest.raises(ValueError, match="use 4,"):
+        spread(99, 4, "cuda", most=4)
     with pytest.raises(ValueError, match="single node"):
         spread(8, 4, "cuda", single_node=True)
 

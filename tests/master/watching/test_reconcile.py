@@ -15,14 +15,14 @@ import pytest
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import SiteConfig
+from dethpc.domain.attempts.log_policies import CANCEL_RETRIES, LogMatch, Noted
 from dethpc.domain.facts import Row, Run
 from dethpc.domain.ids import AttemptId, earlier_job_name, job_name
-from dethpc.domain.log_policies import CANCEL_RETRIES, LogMatch, Noted
 from dethpc.domain.nodes import NodeState
 from dethpc.domain.ports import JobRequest, JobState
 from dethpc.domain.states import CheckpointState, End, Intent, RunState, State
 from dethpc.engine import events
-from dethpc.engine.pools import Rules
+from dethpc.engine.queueing.pools import Rules
 from dethpc.errors import LeaseHeld, StoreError, SubmitDeferred, SubmitUncertain
 from dethpc.master.http.doorbell import Doorbell
 from dethpc.master.scheduler import find_scheduler
@@ -918,7 +918,7 @@ def test_bells_that_nobody_hears_are_remembered_once_for_each_run(world: World) 
     world.live.take_in()
     assert not world.live._rung
     first, second = (live for id in ("1.1.1", "1.2.1") if (live := world.live.get(id)) is not None)
-    assert first.poll_interval.told and first.poll_interval.every_attempt and second.poll_interval.told
+    assert first.poll_interval.notice and first.poll_interval.every_attempt and second.poll_interval.notice
 
 
 def test_the_next_attempt_that_has_started_before_anybody_asked_ends_the_one_before(world: World) -> None:

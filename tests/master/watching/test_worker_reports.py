@@ -111,7 +111,7 @@ def test_the_search_hears_of_a_validation_by_another_worker(world: World) -> Non
 
 
 def test_metrics_are_posted_for_a_trial_that_trains_or_has_ended(world: World, tmp_path: Path) -> None:
-    post = world.beside.post
+    post = world.worker_reports.post
     post(1, report(2, rank=9), None, None)
     post(1, report(3, rank=9), 1, "1.1.1")
     assert world.trial().steps_completed == 3
@@ -151,7 +151,7 @@ def test_reports_whose_commit_failed_count_once_with_the_next_ones(
         world.cycle()
     failing(world, monkeypatch, full)
     with pytest.raises(StoreError):
-        world.beside.post(1, report(3, rank=9), None, None)
+        world.worker_reports.post(1, report(3, rank=9), None, None)
     world.cycle(2)
     assert counted(world.store) == [(1, 1), (1, 2), (9, 3)] == rebuilt(world, tmp_path)
 
@@ -161,7 +161,7 @@ def test_a_report_that_the_database_has_no_place_for_keeps_no_other(
 ) -> None:
     failing(world, monkeypatch, UnfitRow("no place"), UnfitRow("no place"))
     with pytest.raises(UnfitRow):
-        world.beside.post(1, report(1, rank=9), None, None)
+        world.worker_reports.post(1, report(1, rank=9), None, None)
     say(world, 1, 1)
     world.cycle(2)
     say(world, 1, 2)
@@ -175,7 +175,7 @@ def test_what_is_decided_again_is_not_reported_again(world: World) -> None:
     attempt = world.ledger.state.attempt("1.1.1", 0)
     assert attempt is not None
     (again,) = [Report(1, 0.0, ReportKind.METRICS, report(1, rank=1))]
-    world.ledger.do_after(lambda: world.beside._taking(1, attempt, 1, [again]))
+    world.ledger.do_after(lambda: world.worker_reports._taking(1, attempt, 1, [again]))
     assert counted(world.store) == [(1, 1)]
 
 
@@ -190,7 +190,7 @@ def test_a_report_that_has_no_room_left_costs_itself(world: World) -> None:
                 continue
     say(world, 1, 3)
     with pytest.raises(Refused, match="cannot be reported: .* too large"):
-        world.beside.post(1, {**report(4), "metrics": {"rank": 9, "text": "x" * (17 << 20)}}, None, None)
+        world.worker_reports.post(1, {**report(4), "metrics": {"rank": 9, "text": "x" * (17 << 20)}}, None, None)
     world.cycle(4)
     assert counted(world.store) == [(1, 1), (1, 3)]
     assert "report 2 of rank 1 counts for nothing" in world.home.run("1.1.1").waiting(0).read_text()
@@ -210,5 +210,5 @@ def test_no_journal_is_written_through_a_link(world: World, tmp_path: Path) -> N
     taken.parent.mkdir()
     taken.symlink_to(thesis)
     with pytest.raises(OSError):
-        world.beside.post(1, report(1, rank=9), None, None)
+        world.worker_reports.post(1, report(1, rank=9), None, None)
     assert thesis.read_text() == "chapter one"

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from dethpc.cli import archives as client
-from dethpc.client import experiments
+from dethpc.cli.commands import archives as client
+from dethpc.client.nouns import experiments
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain import copies
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Run
@@ -23,7 +23,7 @@ from dethpc.domain.states import CheckpointState, RunState, State
 from dethpc.engine.fold import fold
 from dethpc.errors import CheckpointError, Refused
 from dethpc.master.durable.row_file import from_line, to_line
-from dethpc.master.experiments import exporting
+from dethpc.master.experiments.archives import exporting
 from dethpc.master.rebuild import recreate
 from dethpc.master.submitting.job_environment import of_experiment
 from dethpc.rundir.journal import from_line as from_journal_line
@@ -174,7 +174,7 @@ def test_a_master_that_was_killed_goes_on(
         if after == "rows":
             broken.setattr(taking, "_finish", killed)
         else:
-            broken.setattr("dethpc.master.experiments.taking_in.remove", killed)
+            broken.setattr("dethpc.master.experiments.archives.importing.remove", killed)
         with pytest.raises(KeyboardInterrupt):
             taking.take_in(archive, "ada", {})
     taking.go_on()

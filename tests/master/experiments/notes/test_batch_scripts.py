@@ -7,7 +7,7 @@ import pytest
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.loading import load
 from dethpc.errors import ConfigError
-from dethpc.master.experiments import batch_scripts, code_notes
+from dethpc.master.experiments.notes import batch_scripts, code_notes
 from tests.context_archives import packed
 
 CONFIG = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dethpc.config.loading import load
-from dethpc.master.experiments import code_notes
+from dethpc.master.experiments.notes import code_notes
 from tests.context_archives import packed
 
 CONFIG = """

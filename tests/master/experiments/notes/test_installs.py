@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from dethpc.config.loading import load
-from dethpc.master.experiments import installs
+from dethpc.master.experiments.notes import installs
 from dethpc.rundir.files import read_json
 from tests.context_archives import packed
 from tests.master.conftest import Served, experiment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dethpc.config.loading import load
 from dethpc.domain.ports import Prospect
-from dethpc.master.experiments import prospects
+from dethpc.master.experiments.notes import prospects
 
 CONFIG = """
 name: x

@@ -10,8 +10,8 @@ import yaml
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.ports import PoolInfo
 from dethpc.errors import ConfigError
-from dethpc.master.experiments import requested
-from dethpc.master.experiments.requested import Cluster, fold
+from dethpc.master.experiments.notes import requested_resources
+from dethpc.master.experiments.notes.requested_resources import Cluster, fold
 from dethpc.scheduler.slurm.user_script import read
 
 
@@ -29,7 +29,7 @@ def script(
 ) -> tuple[ExperimentConfig, str]:
     """Of a script with these lines: the configuration, and the notes."""
     text = "\n".join(["#!/bin/bash", *(f"#SBATCH {line}" for line in lines), "srun true"])
-    options, notes = requested.of_shell(shell or {})
+    options, notes = requested_resources.of_shell(shell or {})
     config = {"entrypoint": "job.sbatch", "searcher": {"name": "single", "metric": "loss"}, **config}
     found, more = fold(yaml.safe_dump(config), read(text, "job.sbatch"), options, cluster)
     return found, "\n".join([*notes, *more])
@@ -37,7 +37,7 @@ def script(
 
 def arguments(*lines: str, shell: dict[str, str] | None = None, **config: Any) -> tuple[ExperimentConfig, str]:
     """As ``script``, of a program with these ``sbatch_args``."""
-    options, notes = requested.of_shell(shell or {})
+    options, notes = requested_resources.of_shell(shell or {})
     config = {"entrypoint": "true", "searcher": {"name": "single", "metric": "loss"}, **config}
     config.setdefault("slurm", {})["sbatch_args"] = list(lines)
     found, more = fold(yaml.safe_dump(config), None, options, CLUSTER)
