@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -22,12 +23,21 @@ CONFIRM = "confirm-by"
 _FORWARDED = ("x-forwarded-host", "x-forwarded-for", "forwarded")
 
 
+_READS = re.compile(r"/api/v1/(preview-hp-search|experiments/\d+/file|experiments-search|runs|(roles|groups)/search.*)")
+"""Paths whose POST changes nothing."""
+
+
 class May(IntEnum):
     """What a request may do. The cookie alone reads."""
 
     READ = 0
     ACT = 1
     RUN = 2  # what runs code or hands out access
+
+
+def is_read(method: str, path: str) -> bool:
+    """Whether a request to the REST API changes nothing."""
+    return method in ("GET", "HEAD") or (method == "POST" and _READS.fullmatch(path) is not None)
 
 
 class Login(Protocol):

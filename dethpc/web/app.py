@@ -13,7 +13,7 @@ from typing import Protocol
 
 import anyio
 import anyio.to_thread
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import DictLoader, Environment, StrictUndefined
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
@@ -27,7 +27,7 @@ from dethpc.web import following, show
 from dethpc.web.access import PROOF, Caller, May, Sessions, home, proof_of, where
 from dethpc.web.asked import Answer, Download, Goto, Handler, Page, PageRequest, pairs, up
 from dethpc.web.following import BEAT
-from dethpc.web.pages import ROUTES, entry, logs, needed, sure
+from dethpc.web.pages import ROUTES, confirm, entry, logs, needed
 from dethpc.web.sharing import Rounds, Shared
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,8 @@ class Commits(Rounds, Protocol):
 
 class Pages:
     """``master``: the application whose pages these are, asked in this process. ``cookie``: the name of that of a session.
-    ``notice``: what every page is to say of a master that does not get on, and of runs that it cannot ask about."""
+    ``notice``: what every page is to say: the message to all users, that the master does not get on, or of which runs it cannot
+    tell what became."""
 
     def __init__(
         self, master: App, commits: Commits, sessions: Sessions, version: str, cookie: str, notice: Callable[[], str]
@@ -87,7 +88,7 @@ class Pages:
         self._shared = Shared(commits)
         self._limiter: anyio.CapacityLimiter | None = None
         self._looks = Environment(
-            loader=FileSystemLoader(_HERE / "templates"),
+            loader=DictLoader(_texts(_HERE / "templates")),  # an upgrade replaces the files of a master that runs
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,
@@ -102,6 +103,7 @@ class Pages:
                 Route("/static/{stamp}/{name:path}", self._static),
                 Route("/events", self._events),
                 Route("/trials/{trial:int}/logs/follow", self._follow),
+                Route("/tasks/{task}/logs/follow", self._follow),
                 Route("/renewal", self._renewal, methods=["POST"]),
                 Route("/successor", self._successor, methods=["POST"]),
                 *routes,
@@ -161,21 +163,23 @@ class Pages:
 
     def _caller(self, request: Request, proof: str) -> Caller:
         login, program = request.state.login, request.headers.get("user-agent", "")[:300]
-        visit = getattr(request.state, "visit", None)
-        loop = asyncio.get_running_loop()
+        client = getattr(request.state, "client", None)
+        loop, (scheme, name, port) = asyncio.get_running_loop(), where(request)
 
         def opened(may: May) -> Session:
             state = {"grant": self._sessions.grant(login, may)} if login is not None else {}
-            return Session(InProcess(self._master, loop, {"User-Agent": program}, state), None, retries=0)
+            # Links into other origins lead to where the browser has found this one.
+            headers = {"User-Agent": program, "Host": name + port, "X-Forwarded-Proto": scheme}
+            return Session(InProcess(self._master, loop, headers, state), None, retries=0)
 
         return Caller(
             sessions=self._sessions,
             login=login,
             may=self._sessions.may(login, proof) if login is not None else May.READ,
-            here=where(request),
+            here=(scheme, name, port),
             home=home(request, self._sessions),
             mount=request.scope.get("root_path", ""),
-            peer=visit.peer if visit is not None else "",
+            peer=client.peer if client is not None else "",
             program=program,
             open=opened,
         )
@@ -184,10 +188,10 @@ class Pages:
         try:
             asking = None
             if request.method == "POST":
-                asking = sure.question(page_request)
+                asking = confirm.question(page_request)
                 if asking is None:
                     need = needed(handler, page_request.form.get("action", ""))
-                    page_request, asking = sure.allowed(page_request, need)
+                    page_request, asking = confirm.allowed(page_request, need)
             return self._answer(asking or handler(page_request), page_request, request)
         except errors.DethpcError as error:
             if isinstance(error, errors.Unauthorized) and not isinstance(error, errors.ForbiddenException):
@@ -320,7 +324,7 @@ class Pages:
         return _stream(events())
 
     async def _follow(self, request: Request) -> Response:
-        """A trial's log as it is written, from the lines on that the page or the connection before had last."""
+        """The log of a trial or a task as it is written, from the lines on that the page or the connection before had last."""
         if request.state.login is None:
             return Response(status_code=401)
         try:
@@ -394,6 +398,10 @@ def _joined(pieces: Iterator[str] | Iterator[bytes]) -> bytes:
     if isinstance(first, bytes):
         return first or _joined(pieces)
     return "".join([first, *islice(pieces, LINES - 1)]).encode("utf-8", "replace")  # type: ignore[list-item]
+
+
+def _texts(folder: Path) -> dict[str, str]:
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*.html")}
 
 
 def _stamp(files: dict[str, Path]) -> str:

@@ -1,4 +1,4 @@
-"""A running trial's log: the master's own stream, passed on as server-sent events.
+"""The log of what runs: the master's own stream, passed on as server-sent events.
 
 A quiet log blocks no thread, and a slow browser slows the reading of files down: at most ``AHEAD`` pieces are buffered.
 """
@@ -47,7 +47,7 @@ class NotFollowed(Exception):
 async def events(app: App, target: str, state: Mapping[str, object]) -> AsyncGenerator[bytes]:
     """The lines at ``target`` of the API; ``state`` goes with the request.
 
-    An event ``lines`` holds rows as ``row`` makes them; its id is the time of the last one. ``over`` comes when the trial has ended
+    An event ``lines`` holds rows as ``row`` makes them; its id is the time of the last one. ``over`` comes when it has ended
     and all was said, ``refused`` with a status when the master follows nothing.
     """
     yield b"retry: 2000\n\n"

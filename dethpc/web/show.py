@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
-from dethpc.domain import measures
 from dethpc.domain.nested import leaves
 from dethpc.domain.progress import progress
-from dethpc.domain.rungs import stopped_early
+from dethpc.domain.text import measures, times
+from dethpc.domain.text.rungs import stopped_early
 from dethpc.web import listed
 
 SYMBOLS = {
@@ -67,7 +67,7 @@ def standing(noun: Mapping[str, Any]) -> Markup:
 
 
 def moment(value: str | None) -> datetime.datetime | None:
-    return datetime.datetime.fromisoformat(value.replace("Z", "+00:00")) if value else None
+    return times.moment(value) if value else None
 
 
 def ago(value: str | None) -> Markup:

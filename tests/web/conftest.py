@@ -17,7 +17,7 @@ from dethpc.client import Session
 from dethpc.domain.states import State
 from dethpc.master.durable import contexts
 from tests.context_archives import packed
-from tests.master.conftest import Served, experiment, served, site, trained, trial  # noqa: F401
+from tests.master.conftest import Served, experiment, launched, served, site, trained, trial  # noqa: F401
 from tests.waiting import LONG_ENOUGH
 
 HOSTILE = "<script>alert(1)</script><b>&\"'"
@@ -129,4 +129,5 @@ def visitor(served: Served) -> Visitor:  # noqa: F811
     served.put([experiment(1, context_sha256=contexts.keep(home, packed({"train.py": b"x = 1\n"}))), hostile])
     served.put([row for number in (1, 2, 3) for row in trained(trial(number))])
     served.put(trained(trial(4, 2, index=0, hparams={HOSTILE: HOSTILE}, reason=HOSTILE, warning=HOSTILE)))
+    served.put([launched("broken", name=HOSTILE, reason=HOSTILE, owner=HOSTILE, state=State.ERROR)])
     return Visitor(served.url).enter(served)

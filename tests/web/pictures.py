@@ -25,6 +25,7 @@ WIDTH, HEIGHT = 1280, 800
 class Picture(NamedTuple):
     path: str
     ready: str = "main"  # what is there when the page is
+    link: str = ""  # in the page of the path, which leads to this one
 
 
 PAGES = {
@@ -43,8 +44,12 @@ PAGES = {
     "checkpoints": Picture("trials/1/checkpoints"),
     "compare": Picture("compare?trials=1,2,3", "#curves canvas"),
     "all-checkpoints": Picture("checkpoints"),
+    "tasks": Picture("tasks"),
+    "task": Picture("tasks", ".facts", link="tbody a.name >> nth=1"),
     "queue": Picture("queue"),
     "cluster": Picture("cluster"),
+    "webhooks": Picture("webhooks"),
+    "webhook": Picture("webhooks/1"),
     "access": Picture("sessions"),
     "about": Picture("about"),
 }
@@ -73,7 +78,8 @@ with det.core.init() as core:
 
 @contextmanager
 def demo(folder: Path) -> Iterator[User]:
-    """A user with a grid of twelve trials that has ended, one that failed, one of one trial, and a search with rungs."""
+    """A user with a grid of twelve trials that has ended, one that failed, one of one trial, a search with rungs, webhooks, and
+    commands."""
     user = make_user(folder, DETHPC_SCHEDULER="local", DETHPC_LOCAL_SLOTS="4")
     user.write("context/train.py", TRAIN)
     grid = {
@@ -98,6 +104,12 @@ def demo(folder: Path) -> Iterator[User]:
             reproducibility={"experiment_seed": 7},
         )
         user.wait_state(4, "COMPLETED")
+        user.det("webhook", "create", "mail", "mailto:ada@example.org", "--on", "COMPLETED", "--on", "ERROR")
+        user.det(
+            "webhook", "create", "channel", "https://chat.example.org/hook", "--slack", "--metric", "accuracy>=0.9"
+        )
+        user.det("command", "run", "--config", "description=prepare the data", "echo done")
+        user.det("command", "run", "python3 -c 'import missing'", code=1)
         yield user
     finally:
         take_down(user)
@@ -106,6 +118,8 @@ def demo(folder: Path) -> Iterator[User]:
 def take(page: Any, root: str, name: str) -> bytes:
     """What the page looks like, as WebP."""
     page.goto(root + PAGES[name].path)
+    if PAGES[name].link:
+        page.click(PAGES[name].link)
     page.wait_for_selector(PAGES[name].ready)
     page.evaluate("document.fonts.ready.then(() => new Promise(requestAnimationFrame)).then(() => null)")
     shown = page.context.new_cdp_session(page).send("Page.captureScreenshot", {"format": "webp", "quality": 60})

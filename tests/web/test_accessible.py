@@ -29,7 +29,7 @@ PAGES = [
 ]
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.everything)])
 def test_axe_finds_nothing_in_pages_with_and_without_rows(served: Served, chromium: Any, theme: str) -> None:  # noqa: F811
     served.put([experiment(1, labels=["a", "b"]), experiment(2, parent_id=1), experiment(3)])
     for n in range(1, 25):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import html
 import re
 
-from dethpc.client import search_cost
-from dethpc.client.search_cost import SearchCost
+from dethpc.client.nouns.experiments import SearchCost
 from dethpc.config import dump
 from tests.master.conftest import CONFIG, Served
 from tests.web.conftest import HOSTILE, Got, Visitor
@@ -94,7 +93,7 @@ def test_costs_are_compared_in_one_unit_only() -> None:
     def cost(*trials: tuple[int, int | None]) -> SearchCost:
         units = [{"name": "batches", "value": n, "maxLength": False} if n else {"maxLength": True} for _, n in trials]
         rows = [{"count": count, "unit": unit} for (count, _), unit in zip(trials, units, strict=True)]
-        return search_cost.of({"summary": {"trials": rows}})
+        return SearchCost.of({"summary": {"trials": rows}})
 
     assert cost((3, 10), (1, 40)) == SearchCost(4, 70, 40, "batches")
     assert cost((3, 10), (1, 40)).words == "4 trials, 70 batches in total, as much as 1.75 trials of 40 batches"

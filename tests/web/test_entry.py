@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from dethpc.client import Session, tokens, users
+from dethpc.client import Session
 from dethpc.client.in_process import InProcess
+from dethpc.client.nouns import tokens, users
 from dethpc.errors import DethpcError, Unauthorized
 from dethpc.master.http import codes, page_sessions
 from dethpc.master.http.app import create_app
@@ -190,12 +191,17 @@ FORMS = [
     ("experiments/1/edit", {"notes": "changed"}),
     ("experiments/1/fork", {"action": "create", "config": "name: x"}),
     ("experiments/1/continue", {"action": "create", "config": ""}),
-    ("trials/1/act", {"action": "kill", "sure": "1"}),
+    ("trials/1/act", {"action": "kill", "confirmed": "1"}),
     ("trials/1/continue", {"action": "create", "config": "name: x"}),
-    ("checkpoints/0123/act", {"action": "delete", "sure": "1"}),
+    ("checkpoints/0123/act", {"action": "delete", "confirmed": "1"}),
+    ("tasks/broken/act", {"action": "kill", "confirmed": "1"}),
+    ("tasks/new", {"action": "launch", "program": "true", "slots": "0"}),
+    ("tensorboards", {"action": "launch", "experiment": "1"}),
     ("queue/act", {"action": "ahead", "job": "1", "other": "2"}),
     ("doctor/act", {}),
-    ("sessions/act", {"action": "end-all", "sure": "1"}),
+    ("sessions/act", {"action": "end-all", "confirmed": "1"}),
+    ("webhooks/new", {"action": "create", "name": "x", "url": "https://x.example", "ERROR": "1"}),
+    ("webhooks/1/act", {"action": "test"}),
 ]
 
 
@@ -287,6 +293,18 @@ def test_the_api_refuses_a_page_what_it_has_not_shown_enough_for(visitor: Visito
 CREATE = "POST experiments"
 
 
+def test_a_page_reads_by_post_what_only_a_post_can_ask(visitor: Visitor, served: Served) -> None:
+    pages = served.daemon.services.auth.pages
+    login = pages.find(visitor.cookie, visitor.host.partition(":")[0])
+    assert login is not None
+    transport = InProcess(create_app(served.daemon.services), None, state={"grant": pages.grant(login, May.READ)})
+    session = Session(transport, None, retries=0)
+    assert session.post("/api/v1/experiments-search", {})["experiments"]
+    assert session.post("/api/v1/runs", {})["runs"]
+    assert session.post("/api/v1/roles/search", {})["roles"]
+    transport.close()
+
+
 def test_two_masters_on_one_host_have_cookies_of_their_own(visitor: Visitor, served: Served) -> None:
     """Browsers tell them apart by name, and by no port."""
     assert visitor.named.endswith(served.daemon.installation.cluster_id[:8])
@@ -341,11 +359,11 @@ def test_each_login_is_listed_and_ended(visitor: Visitor, served: Served) -> Non
     shown = visitor.get("sessions").text
     assert "Firefox on Linux" in shown and shown.count(">this browser<") == 1
     (theirs,) = [each["id"] for each in users.logins(served.session) if "Firefox" in each["program"]]
-    assert visitor.post("sessions/act", {"action": "end", "login": str(theirs), "sure": "1"}).status == 303
+    assert visitor.post("sessions/act", {"action": "end", "login": str(theirs), "confirmed": "1"}).status == 303
     assert other.get("experiments").status == 303 and visitor.get("experiments").status == 200
     assert "Firefox" not in visitor.get("sessions").text
     token = tokens.create(served.session, users.me(served.session)["id"])["tokenId"]
-    got = visitor.post("sessions/act", {"action": "end", "login": str(token), "sure": "1"})
+    got = visitor.post("sessions/act", {"action": "end", "login": str(token), "confirmed": "1"})
     assert "login" in got.text and got.status == 404, "an access token is no login"
 
 

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from dethpc.client import workspaces
+from dethpc.client.nouns import workspaces
 from dethpc.errors import Refused
 from dethpc.web import listed, show
 from dethpc.web.pages import experiments

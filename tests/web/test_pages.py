@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from dethpc.client import experiments
+from dethpc.client.nouns import experiments
 from dethpc.doctor import Finding, Level, report
 from dethpc.doctor.facts import Facts
 from dethpc.domain.facts import Attempt, Metric
@@ -52,6 +52,11 @@ PAGES = [
     "trials/1/logs?jump=error",
     "trials/1/checkpoints",
     *(f"trials/{number}/{tab}" for number in (1, 4) for tab in ("timeline", "profiler")),
+    "tasks",
+    "tasks/new",
+    "tasks?kind=command&kind=shell&show=ended",
+    "tasks?kind=none&show=none&offset=500",
+    *(f"tasks/broken{tab}" for tab in ("", "/logs", "/logs?jump=error", "/configuration")),
     "checkpoints",
     "checkpoints?offset=1",
     "trials/4",
@@ -59,10 +64,12 @@ PAGES = [
     "compare",
     "compare?trials=1,2,4",
     "compare?experiments=1,2",
-    "compare?experiments=1,2&only=1&name=lr",
+    "compare?experiments=1,2&all=1&name=lr",
     "queue",
     "cluster",
     "sessions",
+    "webhooks",
+    "webhooks/new",
     "doctor",
     "about",
 ]
@@ -81,7 +88,15 @@ def test_every_page_is_whole_and_shows_markup_as_text(visitor: Visitor) -> None:
 
 def test_what_a_script_imports_is_asked_for_with_the_page(visitor: Visitor) -> None:
     """Over a tunnel each round trip is seen: a module that is found in another one comes that much later."""
-    for page in ("experiments", "experiments/1", "experiments/1/hyperparameters", "trials/1", "trials/1/logs", "queue"):
+    for page in (
+        "experiments",
+        "experiments/1",
+        "experiments/1/hyperparameters",
+        "trials/1",
+        "trials/1/logs",
+        "tasks/broken/logs",
+        "queue",
+    ):
         head = visitor.get(page).text.partition("<body")[0]
         imported = set()
         for name in re.findall(r'<script type="module" src="[^"]*/(\w+\.js)"', head):
@@ -97,6 +112,7 @@ def test_the_menu_marks_where_one_is(visitor: Visitor) -> None:
     assert marked("experiments") == [("page", "Experiments")]
     for page in ("experiments/1", "experiments/1/trials", "trials/1/logs", "compare", "compare?trials=1,2"):
         assert marked(page) == [("true", "Experiments")], page
+    assert marked("tasks") == [("page", "Tasks")] and marked("tasks/broken/logs") == [("true", "Tasks")]
     assert marked("checkpoints") == [("page", "Checkpoints")]
     assert marked(f"checkpoints/{uuid_of(1, 2)}") == [("true", "Checkpoints")]
     assert marked("doctor") == [("page", "Doctor")] and marked("sessions") == [("page", "Access")]
@@ -115,6 +131,8 @@ def test_links_of_a_page_lead_to_pages(visitor: Visitor) -> None:
         "experiments/1",
         "trials/1",
         "queue",
+        "tasks",
+        "tasks/broken",
         "experiments/1/checkpoints",
         "experiments/2/code",
     ):
@@ -170,7 +188,7 @@ def test_what_ends_something_is_asked_about_also_without_scripts(visitor: Visito
     assert asked.status == 200 and "Delete 2 experiments?" in asked.text and HOSTILE not in asked.text
     assert [served.session.get(f"/api/v1/experiments/{n}")["experiment"]["id"] for n in (1, 2)] == [1, 2]
     again = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', asked.text)
-    assert [(name, html.unescape(value)) for name, value in again] == [*fields, ("sure", "1")]
+    assert [(name, html.unescape(value)) for name, value in again] == [*fields, ("confirmed", "1")]
     assert "delete: " in unquote(visitor.post("experiments/act", again).headers["location"])
 
 
@@ -267,6 +285,8 @@ def test_trials_stand_side_by_side_with_what_differs_marked(visitor: Visitor) ->
     some = visitor.get("compare?trials=1,99,x").text
     assert "1 trial side by side" in some and "There is no trial 99." in some and "it is no number: x." in some
     assert visitor.get("compare?trials=98,99").status == 404
+    assert "Trials are compared on a page of their own" in visitor.get("compare?trials=1&experiments=1").text
+    assert "on a page of their own" not in visitor.get("compare?experiments=1").text
 
 
 def test_a_metric_that_was_not_finite_once_can_still_be_compared() -> None:
@@ -395,8 +415,11 @@ def test_experiments_stand_side_by_side(visitor: Visitor) -> None:
     assert got.status == 303 and got.headers["location"].endswith("compare?experiments=1,2")
     assert visitor.post("experiments/act", {"action": "compare"}).headers["location"].endswith("first.")
     shown = visitor.get("compare?experiments=1,2").text
-    assert "2 experiments side by side" in shown and "searcher.max_trials" in shown
-    assert "searcher.max_trials" not in visitor.get("compare?experiments=1,2&only=1").text
+    assert "2 experiments side by side" in shown and "searcher.max_trials" not in shown
+    assert re.search(r"rows are equal in all: <a href=\"[^\"]*experiments=1,2&amp;all=1\">show</a>", shown)
+    everything = visitor.get("compare?experiments=1,2&all=1").text
+    assert "searcher.max_trials" in everything and "equal in all" not in everything
+    assert "searcher.max_trials" in visitor.get("compare?experiments=1").text, "nothing to compare it with"
 
 
 def test_files_of_an_experiment_are_text_with_numbered_lines(visitor: Visitor) -> None:
@@ -419,7 +442,14 @@ def test_a_large_file_is_shown_in_part(visitor: Visitor, monkeypatch: pytest.Mon
 
 
 def test_what_is_not_there_is_said(visitor: Visitor) -> None:
-    for path in ("experiments/99", "trials/99", "experiments/1/nothing", "checkpoints/none", "nothing/at/all"):
+    for path in (
+        "experiments/99",
+        "trials/99",
+        "experiments/1/nothing",
+        "checkpoints/none",
+        "tasks/none",
+        "nothing/at/all",
+    ):
         got = visitor.get(path)
         assert got.status == 404 and "</html>" in got.text, path
 
@@ -449,7 +479,8 @@ def test_series_are_columns_of_numbers(visitor: Visitor) -> None:
     groups = json.loads(visitor.get("trials/1/series.json").text)["groups"]
     assert {group["group"] for group in groups} == {"training", "validation"}
     (training,) = [group for group in groups if group["group"] == "training"]
-    assert training["steps"] == [1, 2, 3, 4] and training["metrics"]["loss"] == [8.0, 4.0, 8 / 3, 2.0]
+    assert training["steps"] == [1, 2, 3, 4] and training["metrics"] == {"loss": [8.0, 4.0, 8 / 3, 2.0]}
+    assert training["epochs"] == [1, 2, 3, 4]  # an axis, and therefore no curve
     curves = json.loads(visitor.get("experiments/1/series.json?group=validation&name=loss").text)["trials"]
     assert all("lr=0.0" in curve["hparams"] for curve in curves)
     assert [curve["id"] for curve in curves] == [1, 2, 3] or len(curves) == 3
@@ -499,6 +530,11 @@ def test_the_ranks_and_nodes_that_a_trial_has_are_suggested(visitor: Visitor, se
     assert suggested("trials/9/logs", "ranks") == ["0", "1", "2", "3", "7"]
     shown = visitor.get("trials/9/logs?rank=7").text
     assert re.search(r'<input name="rank"[^>]* list="ranks" value="7"', shown) and "more processes" in shown
+
+
+def test_the_log_of_a_trial_that_is_not_there_is_no_file(visitor: Visitor) -> None:
+    """It was one that broke off."""
+    assert visitor.get("trials/999/logs/text").status == 404
 
 
 def test_a_download_takes_no_thread_that_its_answer_needs(

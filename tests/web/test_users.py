@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dethpc.client import Session, login, roles, users
-from tests.master.conftest import Served
+from dethpc.client import Session, login
+from dethpc.client.nouns import roles, users
+from tests.master.conftest import Served, experiment, trained, trial
 from tests.web.conftest import Visitor
 
 PASSWORD = "Correct-horse-1"
@@ -27,14 +28,35 @@ def test_a_viewer_sees(grace: Visitor, path: str) -> None:
     assert grace.get(path).status == 200
 
 
+def test_experiments_of_several_users_name_them(visitor: Visitor, served: Served) -> None:
+    assert '<th scope="col">User' not in visitor.get("experiments").text
+    grace = users.create(served.session, "grace", "", display_name="Grace H.")["id"]
+    served.put([experiment(2, owner=served.owner, user_id=grace), *trained(trial(2, 2, index=0))])
+    listed = visitor.get("experiments?sort=user").text
+    assert "User" in listed and "<td>Grace H.</td>" in listed
+    assert "<dd>Grace H.</dd>" in visitor.get("experiments/2").text
+    assert "<dt>User</dt>" not in visitor.get("experiments/1").text
+
+
 def test_a_viewer_changes_nothing_and_is_told_why(grace: Visitor, served: Served) -> None:
-    assert 'class="looks-only"' in grace.get("experiments/1").text
+    assert 'class="looks-only"' in (page := grace.get("experiments/1").text)
+    assert "experiments/1/fork" not in page and "trials/1/continue" not in grace.get("trials/1").text
+    assert page.count(" readonly>") == 4 and ">Save<" not in page and ">Webhooks<" not in page
     answer = grace.post("experiments/1/act", {"action": "archive"})
     assert answer.status == 303 and "needs+the+role+Editor" in answer.headers["location"].replace("%20", "+")
     assert served.session.get("/api/v1/experiments/1")["experiment"]["archived"] is False
     roles.assign(served.session, "Editor", user_id=2)
-    assert 'class="looks-only"' not in grace.get("experiments/1").text
+    assert 'class="looks-only"' not in (page := grace.get("experiments/1").text)
+    assert "experiments/1/fork" in page and ">Webhooks<" in page and "trials/1/continue" in grace.get("trials/1").text
+    assert " readonly" not in page and ">Save<" in page
     assert grace.post("experiments/1/act", {"action": "archive"}).status == 303
+    assert served.session.get("/api/v1/experiments/1")["experiment"]["archived"] is True
+
+
+def test_an_editor_of_one_workspace_has_the_buttons(grace: Visitor, served: Served) -> None:
+    roles.assign(served.session, "Editor", user_id=2, workspace_id=1)
+    assert 'class="looks-only"' not in grace.get("experiments/1").text
+    grace.post("experiments/1/act", {"action": "archive"})
     assert served.session.get("/api/v1/experiments/1")["experiment"]["archived"] is True
 
 
@@ -49,7 +71,7 @@ def test_what_is_made_for_the_owner_is_shown_to_no_other(grace: Visitor, visitor
 def test_who_is_deactivated_is_sent_to_the_login(grace: Visitor, served: Served) -> None:
     users.change(served.session, 2, active=False)
     assert grace.get("experiments").status in (302, 303, 401)
-    with pytest.raises(Exception, match="invalid credentials"):
+    with pytest.raises(Exception, match="user is not active"):
         Session(served.url, login.login(served.url, "grace", PASSWORD))
 
 

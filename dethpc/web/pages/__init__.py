@@ -14,11 +14,14 @@ from dethpc.web.pages import (
     entry,
     experiment,
     experiments,
+    launch,
     logs,
     queue,
     series,
     sessions,
+    tasks,
     trial,
+    webhooks,
 )
 
 ROUTES: list[tuple[str, str, Handler]] = [
@@ -51,6 +54,16 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("GET", "/trials/{trial:int}/profiler", trial.profiler),
     ("GET", "/trials/{trial:int}/continue", drafts.continue_trial),
     ("POST", "/trials/{trial:int}/continue", drafts.continue_trial),
+    ("GET", "/tasks", tasks.listing),
+    ("GET", "/tasks/new", launch.command),
+    ("POST", "/tasks/new", launch.command),
+    ("GET", "/tasks/{task}", tasks.overview),
+    ("GET", "/tasks/{task}/logs", logs.of_task),
+    ("GET", "/tasks/{task}/logs/text", logs.text),
+    ("GET", "/tasks/{task}/configuration", tasks.configuration),
+    ("POST", "/tasks/{task}/act", tasks.act),
+    ("POST", "/tensorboards", launch.tensorboard),
+    ("GET", "/interactive/{task}/{rest:path}", tasks.published),
     ("GET", "/compare", compare.page),
     ("GET", "/compare/series.json", series.of_trials),
     ("GET", "/checkpoints", checkpoints.listing),
@@ -64,6 +77,11 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("POST", "/doctor/act", doctor.act),
     ("GET", "/sessions", sessions.listing),
     ("POST", "/sessions/act", sessions.act),
+    ("GET", "/webhooks", webhooks.listing),
+    ("GET", "/webhooks/new", webhooks.new),
+    ("POST", "/webhooks/new", webhooks.new),
+    ("GET", "/webhooks/{webhook:int}", webhooks.one),
+    ("POST", "/webhooks/{webhook:int}/act", webhooks.act),
     ("GET", "/about", entry.about),
 ]
 
@@ -74,4 +92,6 @@ def needed(handler: Handler, action: str) -> May:
         return May.READ
     if handler in (drafts.fork, drafts.go_on, drafts.continue_trial):
         return May.RUN if action == "create" else May.READ
+    if handler in (launch.command, launch.tensorboard) or (handler is tasks.act and action == tasks.OPEN):
+        return May.RUN
     return May.ACT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dethpc.client import checkpoints, experiments
+from dethpc.client.nouns import checkpoints, experiments
 from dethpc.domain.states import CheckpointState
 from dethpc.errors import MasterError, NotFound, Refused
 from dethpc.web import show

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from dethpc.client import experiments
+from dethpc.client.nouns import experiments
 from dethpc.domain.entrypoint import named_script
 from dethpc.domain.trial_config import TrialConfig
 from dethpc.errors import MasterError, NotFound

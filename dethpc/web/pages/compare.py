@@ -1,18 +1,17 @@
-"""Comparison of trials or experiments side by side: differences are marked, reported values are rows, curves share one chart."""
+"""Comparison of trials or experiments side by side: rows that are equal in all are left out unless ``all`` is on, reported values
+are rows, curves share one chart."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dethpc.client import experiments, trials
-from dethpc.client.session import Session
+from dethpc.client.nouns import experiments, trials
+from dethpc.client.session import Json, Session
 from dethpc.domain.nested import leaves
 from dethpc.errors import NotFound
 from dethpc.web import show
 from dethpc.web.asked import Answer, Goto, Page, PageRequest
-
-Json = dict[str, Any]
 
 MOST = 20
 """Columns."""
@@ -33,6 +32,15 @@ class Row(NamedTuple):
     differs: bool
 
 
+class Part(NamedTuple):
+    """A part of the table. ``cut``: how many rows are beyond its limit; ``equal``: how many are left out."""
+
+    title: str
+    rows: list[Row]
+    cut: int
+    equal: int
+
+
 def page(request: PageRequest) -> Answer:
     for kind in ("trial", "experiment"):
         if request.every(kind):  # from the boxes of a list
@@ -41,6 +49,7 @@ def page(request: PageRequest) -> Answer:
     of_trials = _numbers(request.query.get("trials", "").split(","))
     shown: Json = {"columns": [], "kind": "trial", "parts": [], "metrics": [], "chosen": "", "curves": [], "cut": 0}
     shown["missing"] = []
+    shown["trials_too"] = bool(of_experiments and of_trials)
     if of_experiments:
         answers, shown["missing"] = _there(experiments.get, request, of_experiments[:MOST])
         _experiments(request, answers, shown)
@@ -50,7 +59,7 @@ def page(request: PageRequest) -> Answer:
     texts = [text for name in ("experiments", "trials") for text in request.query.get(name, "").split(",")]
     shown["unread"] = [text[:80] for text in texts if text and not _numbers([text])][:MOST]
     shown.update(cut=max(0, len(of_experiments or of_trials) - MOST), words=request.query.get("name", ""))
-    shown.update(only=bool(request.query.get("only")))
+    shown.update(all=bool(request.query.get("all")))
     return Page("compare.html", shown)
 
 
@@ -86,8 +95,8 @@ def _trials(request: PageRequest, answers: Sequence[Json], shown: Json) -> None:
         for trial in answers
     ]
     shown["parts"] = [
-        ("Hyperparameters", *_part(request, [trial.get("hparams") for trial in answers])),
-        ("Metrics, last values", *_part(request, [_last(trial) for trial in answers], mark=False)),
+        _part(request, "Hyperparameters", [trial.get("hparams") for trial in answers]),
+        _part(request, "Metrics, last values", [_last(trial) for trial in answers], mark=False),
     ]
     first = parents[answers[0]["experimentId"]]["searcherMetric"]
     _curves(request, answers, f"validation.{first}", shown)
@@ -113,12 +122,14 @@ def _experiments(request: PageRequest, answers: Sequence[Json], shown: Json) -> 
     ]
     configs = [{k: v for k, v in answer["config"].items() if k not in _OF_ONE} for answer in answers]
     shown["parts"] = [
-        ("Best trial: hyperparameters", *_part(request, [trial and trial.get("hparams") for trial in best])),
-        (
+        _part(request, "Best trial: hyperparameters", [trial and trial.get("hparams") for trial in best]),
+        _part(
+            request,
             "Best trial: metrics, last values",
-            *_part(request, [_last(trial) if trial else {} for trial in best], mark=False),
+            [_last(trial) if trial else {} for trial in best],
+            mark=False,
         ),
-        ("Configuration", *_part(request, configs)),
+        _part(request, "Configuration", configs),
     ]
     there = [trial for trial in best if trial]
     _curves(request, there, f"validation.{answers[0]['experiment']['searcherMetric']}", shown)
@@ -155,21 +166,24 @@ def _last(trial: Json) -> Json:
     }
 
 
-def _part(
-    request: PageRequest, columns: Sequence[Mapping[str, Any] | None], mark: bool = True
-) -> tuple[list[Row], int]:
-    """The rows that are shown, and how many are not. ``mark``: those that differ, which come first then."""
+def _part(request: PageRequest, title: str, columns: Sequence[Mapping[str, Any] | None], mark: bool = True) -> Part:
+    """``mark``: the rows that differ, which come first then."""
     flat = [dict(leaves(column or {})) for column in columns]
     names = dict.fromkeys(name for column in flat for name in column)
     search = request.query.get("name", "").lower()
-    rows = []
+    everything = len(columns) < 2 or bool(request.query.get("all"))
+    rows, equal = [], 0
     for name in names:
         values = [column.get(name) for column in flat]
         differs = any(value != values[0] for value in values[1:])
-        if search in name.lower() and (differs or not request.query.get("only")):
+        if search not in name.lower():
+            continue
+        if not differs and not everything:
+            equal += 1
+        else:
             rows.append(Row(name, [None if value is None else _short(value) for value in values], differs and mark))
     rows.sort(key=lambda row: (not row.differs, not row.name.startswith("validation.") and not mark))
-    return rows[:MOST_ROWS], max(0, len(rows) - MOST_ROWS)
+    return Part(title, rows[:MOST_ROWS], max(0, len(rows) - MOST_ROWS), equal)
 
 
 def _short(value: Any) -> str:

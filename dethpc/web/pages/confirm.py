@@ -12,7 +12,7 @@ from dethpc.web.asked import Page, PageRequest
 ENDS = frozenset({"cancel", "kill", "delete", "end", "end-all", "revoke"})
 """Actions that nothing takes back."""
 
-SURE = "sure"
+CONFIRMED = "confirmed"
 """The field of a form that says that somebody was asked."""
 
 MANY = "many"
@@ -22,14 +22,14 @@ MANY = "many"
 def question(request: PageRequest) -> Page | None:
     """What to answer a form instead of doing what it wants; None for one whose action may be done."""
     action = request.form.get("action", "")
-    if action not in ENDS or SURE in request.form:
+    if action not in ENDS or CONFIRMED in request.form:
         return None
     some = len(request.each("id"))
     if MANY in request.form and not some:
         return None  # nothing was chosen, and the page says so
-    shown = {"action": action, "fields": request.form_pairs, "sure": SURE, "some": some}
+    shown = {"action": action, "fields": request.form_pairs, "confirmed": CONFIRMED, "some": some}
     back = request.form.get("back") or request.path.strip("/").removesuffix("/act")
-    return Page("sure.html", {**shown, "back": back})
+    return Page("confirm_action.html", {**shown, "back": back})
 
 
 def allowed(request: PageRequest, need: May) -> tuple[PageRequest, Page | None]:

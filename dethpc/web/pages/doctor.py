@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dethpc.client import cluster
+from dethpc.client.nouns import cluster
 from dethpc.errors import Refused
 from dethpc.web.asked import Answer, Goto, Page, PageRequest
 

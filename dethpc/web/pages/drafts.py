@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from dethpc.client import experiments, search_cost, trials
-from dethpc.client.search_cost import SearchCost
-from dethpc.client.session import Session
+from dethpc.client.nouns import experiments, trials
+from dethpc.client.nouns.experiments import SearchCost
+from dethpc.client.session import Json, Session
 from dethpc.config import ExperimentConfig, dump
 from dethpc.config.continued import continued
 from dethpc.config.forked import forked, of_trial
@@ -16,8 +15,6 @@ from dethpc.errors import ConfigError, DethpcError, MasterUnreachable, Problem, 
 from dethpc.web import show
 from dethpc.web.asked import Answer, Goto, Page, PageRequest
 from dethpc.web.pages import experiment
-
-Json = dict[str, Any]
 
 _SEARCH = ("name", "entrypoint", "searcher", "hyperparameters", "reproducibility")
 """Sections that a search's preview needs; none of them holds a secret, which would not come back as it was."""
@@ -187,7 +184,7 @@ def _look(session: Session, text: str, parent: Json) -> Look:
         number = parent["experiment"]["id"]
         answer = experiments.create(session, text, [], parent=number, validate_only=True, with_environment=False)
         preview = experiments.preview(session, _search(answer["config"]))
-        cost = search_cost.of(preview)
+        cost = SearchCost.of(preview)
         messages = [*(answer.get("warnings") or []), *(answer.get("notes") or [])]
         hours = _slot_hours(session, parent, cost)
         return Look(messages=messages, cost=cost, lengths=preview["summary"]["trials"], slot_hours=hours)
@@ -201,7 +198,7 @@ def _slot_hours(session: Session, parent: Json, cost: SearchCost) -> float | Non
         return None
     number = parent["experiment"]["id"]
     spent = experiments.goodput(session, number, trials=False)["total"]["allocated"]
-    before = search_cost.of(experiments.preview(session, _search(parent["config"])))
+    before = SearchCost.of(experiments.preview(session, _search(parent["config"])))
     seconds = cost.slot_seconds(before, spent) if spent else None
     return None if seconds is None else seconds / 3600
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlencode
 
-from dethpc.client import cluster
+from dethpc.client.nouns import cluster
 from dethpc.errors import MasterError, Refused, Unauthorized
 from dethpc.web.asked import Answer, Goto, Page, PageRequest, up
 

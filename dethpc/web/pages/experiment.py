@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dethpc.client import experiments
+from dethpc.client.nouns import experiments
+from dethpc.domain.ids import OWNER_ID
 from dethpc.domain.trial_config import SearcherConfig
 from dethpc.errors import NotFound, Refused
 from dethpc.web import listed, show
@@ -34,7 +35,7 @@ def overview(request: PageRequest) -> Answer:
         shown["waiting"] = experiments.waiting(request.session, experiment["id"])
         shown["search"] = experiments.search(request.session, experiment["id"], limit=1)
     shown["best"] = list(experiments.trials(request.session, experiment["id"], sort_by=SORTS["metric"], limit=5))
-    shown["curves"] = _curves(request, experiment)
+    shown["curves"], shown["owner_id"] = _curves(request, experiment), OWNER_ID
     return Page("experiment/overview.html", shown, live=f"experiment-{experiment['id']}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dethpc.client import experiments, workspaces
+from dethpc.client.nouns import experiments, workspaces
 from dethpc.errors import DethpcError, Refused
 from dethpc.web import listed
 from dethpc.web.asked import Answer, Goto, Page, PageRequest, pairs
@@ -22,6 +22,7 @@ SORTS = {
     "trials": "SORT_BY_NUM_TRIALS",
     "progress": "SORT_BY_PROGRESS",
     "pool": "SORT_BY_RESOURCE_POOL",
+    "user": "SORT_BY_USER",
 }
 """Columns by which the list can be sorted, as the page and the wire call them."""
 
@@ -33,6 +34,7 @@ COLUMNS = {
     "metric": "Metric",
     "search": "Search",
     "pool": "Pool",
+    "user": "User",
     "started": "Started",
     "ended": "Ended",
     "duration": "Duration",
@@ -41,8 +43,8 @@ COLUMNS = {
 }
 """What the list can show beside ids and names: ``columns=state,best`` in the address, in this order."""
 
-USUAL = [name for name in COLUMNS if name not in ("metric", "ended", "parent")]
-"""Columns where the address names none."""
+USUAL = [name for name in COLUMNS if name not in ("metric", "user", "ended", "parent")]
+"""Columns where the address names none; with that of users where there are several."""
 
 _SAID = {"label": "add labels", "unlabel": "remove labels"}
 
@@ -66,9 +68,11 @@ def listing(request: PageRequest) -> Answer:
         limit=PAGE,
     )
     named = dict.fromkeys(request.query.get("columns", "").split(","))
+    several = len({row["userId"] for row in page["experiments"]}) > 1
+    usual = [name for name in COLUMNS if name in USUAL or (several and name == "user")]
     shown: dict[str, Any] = {
         "every_column": COLUMNS,
-        "columns": [name for name in named if name in COLUMNS] or USUAL,
+        "columns": [name for name in named if name in COLUMNS] or usual,
         "sorts": SORTS,
         "experiments": page["experiments"],
         "total": page["pagination"]["total"],

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from dethpc.client import cluster, jobs
+from dethpc.client.nouns import cluster, jobs, workspaces
 from dethpc.errors import Refused
 from dethpc.web.asked import Answer, Goto, Page, PageRequest
+from dethpc.web.pages.experiments import MOST_PROJECTS
 
 
 def listing(request: PageRequest) -> Answer:
@@ -17,8 +18,10 @@ def listing(request: PageRequest) -> Answer:
         (p["name"] for p in pools if p.get("defaultComputePool")), names[0] if names else ""
     )
     waiting = jobs.waiting(request.session)
-    queued, order = jobs.queue(request.session, pool) if pool in names else ([], "")
+    project, projects = request.count("project", 0, 10**8), workspaces.projects(request.session, limit=MOST_PROJECTS)
+    queued, order = jobs.queue(request.session, pool, projectId=project or None) if pool in names else ([], "")
     shown = {"pools": names, "pool": pool, "jobs": queued, "order": order, "waiting": waiting}
+    shown |= {"projects": projects if len(projects) > 1 else [], "project": project}
     return Page("queue.html", shown, live="experiments")
 
 

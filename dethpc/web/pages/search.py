@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from dethpc.client import experiments
+from dethpc.client.nouns import experiments
+from dethpc.client.session import Json
 from dethpc.web import show
 from dethpc.web.asked import PageRequest
-
-Json = dict[str, Any]
 
 PAGE = 50
 """Trials of the table, and the best of each rung that are known of it."""

@@ -9,9 +9,9 @@ from typing import Any
 
 from starlette.responses import Response
 
-from dethpc.client import experiments, trials
+from dethpc.client.nouns import experiments, trials
 from dethpc.domain.nested import leaves
-from dethpc.domain.not_finite import SPELLINGS, spelled
+from dethpc.domain.text.not_finite import SPELLINGS, spelled
 from dethpc.errors import NotFound
 from dethpc.web import show
 from dethpc.web.asked import Answer, PageRequest
@@ -21,12 +21,15 @@ from dethpc.web.pages.trial import SYSTEM
 POINTS = 1000
 """Of one curve: more than a screen has columns."""
 
+_AXES = ("batches", "epochs", "epoch")
+"""Metrics that are what others are drawn over: straight lines, of which the training APIs report two with each report."""
+
 MOST_TRIALS = 200
 """Curves of one picture."""
 
 
 def of_trial(request: PageRequest) -> Answer:
-    """Every metric of a trial, or with ``system`` those of its machines:
+    """Every metric of a trial but those that tell how far it is, or with ``system`` those of its machines:
 
     {"groups": [{"group", "steps", "times", "epochs", "metrics": {name: values}}]}.
     """
@@ -34,6 +37,9 @@ def of_trial(request: PageRequest) -> Answer:
     answers = trials.series(request.session, [request.number("trial")], points=POINTS, figures=False)
     every = [series for answer in answers for series in answer["metrics"]]
     groups = [_columns(series) for series in every if (series["group"] in SYSTEM) is system]
+    for group in groups:
+        others = {name: values for name, values in group["metrics"].items() if name not in _AXES}
+        group["metrics"] = others or group["metrics"]
     return _json({"groups": groups})
 
 

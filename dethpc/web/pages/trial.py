@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dethpc.client import experiments, trials
+from dethpc.client.nouns import experiments, trials
 from dethpc.errors import Refused
 from dethpc.web import show
 from dethpc.web.asked import Answer, Goto, Page, PageRequest

@@ -153,9 +153,9 @@ document.addEventListener("click", (event) => {
   const button = event.target.closest?.("[data-confirm]");
   if (!button) return;
   if (!confirm(button.dataset.confirm)) { event.preventDefault(); return; }
-  const sure = document.createElement("input");  // or the server would ask, as it does without this script
-  Object.assign(sure, { type: "hidden", name: "sure", value: "1" });
-  button.form?.append(sure);
+  const confirmation = document.createElement("input");  // or the server would ask, as it does without this script
+  Object.assign(confirmation, { type: "hidden", name: "confirmed", value: "1" });
+  button.form?.append(confirmation);
 });
 
 // --- choosing rows
@@ -235,7 +235,7 @@ document.querySelector("[data-theme-switch]")?.addEventListener("click", switchT
 
 const help = document.getElementById("keys");
 document.querySelector("[data-keys]")?.addEventListener("click", showKeys);
-const places = { e: "experiments", q: "queue", c: "cluster", k: "checkpoints", d: "doctor", a: "sessions" };
+const places = { e: "experiments", q: "queue", n: "tasks", c: "cluster", k: "checkpoints", d: "doctor", a: "sessions" };
 const TYPED = "input:not([type=checkbox], [type=radio]), textarea, select, dialog";  // where keys mean letters
 let going = false;  // after a g
 document.addEventListener("keydown", (event) => {

@@ -102,7 +102,7 @@ function follow() {
   stream = new EventSource(url);
   stream.addEventListener("open", () => { state.textContent = "New lines come by themselves."; });
   stream.addEventListener("lines", (event) => take(JSON.parse(event.data)));
-  stream.addEventListener("over", () => { over = true; hush(); state.textContent = "The trial has ended: these are its last lines."; });
+  stream.addEventListener("over", () => { over = true; hush(); state.textContent = "It has ended: these are its last lines."; });
   stream.addEventListener("refused", (event) => { over = true; hush(); state.textContent = `The log cannot be followed (${event.data}).`; });
   stream.addEventListener("error", lost);
 }
