@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,10 +53,11 @@ LONG = (
     "e2e/test_containers_slurm.py",
     "e2e/test_signals_slurm.py",
     "e2e/test_schedulers_slurm.py",
+    "master/http/test_every_command.py",
     "e2e/test_lost_database.py",
     "e2e/test_images_slurm.py",
     "examples/test_digits_frameworks.py",
-    "cli/test_master.py",
+    "cli/nouns/test_master.py",
     "e2e/test_sbatch_slurm.py",
     "e2e/test_trial_class_searches.py",
     "e2e/test_stopping_slurm.py",
@@ -66,8 +68,8 @@ LONG = (
     "pytorch/deepspeed/test_trainer.py",
     "web/test_browser.py",
     "simulator/test_world.py",
-    "cli/test_create.py",
-    "exec/test_venv.py",
+    "cli/commands/test_create.py",
+    "exec/setup/test_venv.py",
 )
 
 
@@ -140,6 +142,19 @@ def _no_users_state(_nothing_runs_on: None, tmp_path_factory: pytest.TempPathFac
         patch.setenv("DETHPC_HOME", str(home))
         for name in ("DET_MASTER", "DET_USER", "DET_PASS"):
             patch.delenv(name, raising=False)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _temporary_files_go(_nothing_runs_on: None) -> Iterator[None]:
+    """What tests and what they start put into the temporary folder: pip, torchrun and the published client leave files behind."""
+    with (
+        tempfile.TemporaryDirectory(prefix="dethpc-tests-", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        os.chmod(folder, 0o1777)
+        patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", None)
         yield
 
 
