@@ -195,14 +195,7 @@ def make_user(tmp_path: Path, **env: str) -> User:
     return User(folder, home, {**inherited, "PYTHONPATH": root, "PATH": path, "DETHPC_HOME": str(home), **env})
 
 
-def processes_with(text: str) -> list[int]:
-    """Processes in whose environment the text occurs, this one left out."""
-    found = []
-    for path in processes.files("environ"):
-        with contextlib.suppress(OSError):
-            if text.encode() in path.read_bytes() and path.parent.name != str(os.getpid()):
-                found.append(int(path.parent.name))
-    return found
+processes_with = processes.carrying
 
 
 def sleepers(user: User) -> list[int]:

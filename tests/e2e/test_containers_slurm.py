@@ -92,7 +92,7 @@ with det_core.init(distributed=together) as core:
 '''
 
 
-@pytest.fixture(params=["apptainer", "charliecloud", "podman"])
+@pytest.fixture(params=["apptainer", pytest.param("charliecloud", marks=pytest.mark.everything), "podman"])
 def runtime(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     if shutil.which(PROGRAMS[name]) is None:

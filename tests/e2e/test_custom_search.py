@@ -190,3 +190,35 @@ def test_a_file_is_searched_by_operations_that_are_all_given_at_once(user: User)
         log = user.det("trial", "logs", str(trial["id"]))
         assert "completed 3" in log and "sent beside the directory" in log
     assert len(user.trials(1)) == 2
+
+
+REMOTE = SEARCH.replace('LocalSearchRunner(Halving(), "kept")', "RemoteSearchRunner(Halving(), core)").replace(
+    "LocalSearchRunner, SearchMethod", "RemoteSearchRunner, SearchMethod"
+)
+"""The same search in a job of its own, as published programs write it; its trials are an experiment beside that of the search."""
+
+
+def test_a_search_in_a_job_of_its_own_goes_on_after_a_pause(user: User) -> None:
+    remote = REMOTE.replace('"calls"', repr(str(user.folder / "calls")))
+    decisions, _, run = remote.replace('"context")', '".")').rpartition("print(")
+    user.write("runner/train.py", (user.folder / "context" / "train.py").read_text())
+    program = f"{decisions}import determined as det\nwith det.core.init() as core:\n    print({run}"
+    (user.folder / "runner" / "search.py").write_text(program)
+    user.config(
+        "runner.yaml",
+        entrypoint="python3 search.py",
+        resources={"slots_per_trial": 0},
+        searcher={"name": "single", "metric": "none"},
+        hyperparameters=None,
+        max_restarts=0,
+    )
+    runner = int(user.det("experiment", "create", "runner.yaml", "runner").split()[-1])
+    wait_until(lambda: len(calls(user)) >= 6)
+    user.det("experiment", "pause", str(runner))
+    wait_until(lambda: not any(run["state"] == "RUNNING" for run in user.json("trial", "describe", "1")["runs"]))
+    user.det("experiment", "activate", str(runner))
+    user.wait_state(runner, "COMPLETED")
+    (searched,) = (e for e in user.json("experiment", "list", "--all") if e["id"] != runner)
+    assert searched["name"] == "own search" and searched["state"] == "STATE_COMPLETED"
+    assert len(user.trials(searched["id"])) == 6
+    assert Counter(what for what, *_ in calls(user))["closed"] == 6

@@ -111,6 +111,7 @@ def test_a_trial_trains_in_a_pulled_image_and_goes_on_in_the_same_after_its_tag_
         assert "INSIDE second True" in user.log(forced) and digest_of(user, forced) == moved
 
 
+@pytest.mark.everything
 def test_two_nodes_train_in_a_pulled_image(user: User, source: RealRegistry, debian: bytes) -> None:
     source.push("two/train", "1", [debian])
     user.write("context/together.py", TOGETHER)

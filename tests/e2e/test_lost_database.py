@@ -71,6 +71,23 @@ def test_a_database_that_knows_less_than_the_files_is_not_served(user: User, los
     assert seen(user, experiment) == before
 
 
+def test_a_lost_database_loses_no_command_that_runs_and_no_user(user: User) -> None:
+    go = user.folder / "go"
+    task = user.det("command", "run", "--detach", f"while ! test -e {go}; do sleep 0.1; done; echo it went on").strip()
+    user.det("user", "create", "grace", "--password", "correct horse")
+    user.kill_master()
+    for path in databases(user):
+        path.unlink()
+    user.det("command", "list", code=1)
+    assert "is older than the files" in user.errors and "det master rebuild" in user.errors, user.errors
+    user.det("master", "rebuild", "--yes")
+    go.touch()
+    wait_until(lambda: "success" in user.det("command", "list", "--all"))
+    assert "it went on" in user.det("command", "logs", task)
+    assert "grace" in user.det("user", "list")
+
+
+@pytest.mark.everything
 def test_an_older_copy_of_the_database_is_not_served(user: User) -> None:
     trained(user)
     user.det("master", "down")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from dethpc.client import tokens, users
+from dethpc.client.nouns import tokens, users
 from dethpc.deploy.slurm_dev import Cluster
 from tests import folders
 from tests.e2e.conftest import User

@@ -142,6 +142,7 @@ srun bash -c 'echo "proc $SLURM_PROCID of $SLURM_NTASKS with $(nproc) cores"'
 """
 
 
+@pytest.mark.everything
 def test_tasks_per_node_is_another_name_of_ntasks_per_node(on_slurm: User) -> None:  # noqa: F811
     log, said = trained(on_slurm, TASKS)
     assert [f"proc {task} of 4" in log for task in range(4)] == [True] * 4
@@ -161,7 +162,12 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("options", SHAPES)
+OFTEN = ("--gpus=6", "--nodes=1-3 --gres=gpu:2 -n 2")
+
+
+@pytest.mark.parametrize(
+    "options", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.everything) for name in SHAPES]
+)
 def test_a_script_runs_in_whatever_shape_it_asks_for(on_slurm: User, options: str) -> None:  # noqa: F811
     gpus = r"grep -o '[0-9]*gpu[0-9]*\|gres/gpu=[0-9]*' | tail -1"
     script = f"#!/bin/bash\n#SBATCH {options}\nscontrol show job $SLURM_JOB_ID | grep -o 'TRES=.*' | {gpus}\nsrun echo task\n"

@@ -74,6 +74,7 @@ def test_a_shell_without_slurm_goes_on_with_the_slurm_of_the_master_before(shell
     assert not (cron.home / "local").exists()
 
 
+@pytest.mark.everything
 def test_a_host_without_slurm_says_so_and_concludes_nothing(shell: User, tmp_path: Path) -> None:
     experiment, go = one_that_waits(shell)
     shell.det("master", "down")
@@ -134,6 +135,7 @@ def other(user: User) -> Iterator[Machine]:
     machine.end()
 
 
+@pytest.mark.everything
 def test_another_machine_leaves_the_trials_of_this_one_alone(user: User, other: Machine) -> None:
     experiment, go = one_that_waits(user)
     user.det("master", "down")

@@ -397,7 +397,9 @@ exec {sbatch} "$@"
 """
 
 
-@pytest.mark.parametrize("delay", [0, 1, 7])
+@pytest.mark.parametrize(
+    "delay", [pytest.param(0, marks=pytest.mark.everything), 1, pytest.param(7, marks=pytest.mark.everything)]
+)
 def test_an_sbatch_that_times_out_and_submits_all_the_same_trains_once(
     slurm_private: Callable[..., Cluster], tmp_path: Path, delay: int
 ) -> None:

@@ -70,7 +70,7 @@ def try_to_forge(user: User, token: str) -> None:
         _, line, _ = journal.append_line(ReportKind.CHECKPOINT, data)
     assert thief.post(path, {"lines": [line]})["appliedSeq"] == applied
     user.det("checkpoint", "delete", "precious", "--yes", code=None)
-    assert "not found" in user.errors
+    assert "there is no checkpoint 'precious'" in user.errors
     assert (user.folder / "precious").is_dir()
     with pytest.raises(Unauthorized, match="does not allow this"):
         thief.get("/api/v1/experiments/1/model_def")

@@ -91,7 +91,7 @@ def validated(user: User, experiment: int) -> Counter[tuple[int, ...]]:
     ("searcher", "lengths"),
     [
         pytest.param({**PBT, "length_per_round": {"batches": 3}}, {(3,): 2, (3, 6): 1}, marks=pytest.mark.everything),
-        ({**PBT, "length_per_round": {"epochs": 1}}, {(4,): 2, (4, 8): 1}),
+        pytest.param({**PBT, "length_per_round": {"epochs": 1}}, {(4,): 2, (4, 8): 1}, marks=pytest.mark.everything),
         pytest.param({**PBT, "length_per_round": {"records": 6}}, {(3,): 2, (3, 6): 1}, marks=pytest.mark.everything),
         (
             {"name": "adaptive_simple", "max_trials": 4, "max_length": {"batches": 8}, "max_rungs": 2, "divisor": 4,
@@ -113,7 +113,7 @@ def test_a_trial_class_trains_to_the_lengths_of_its_search(
     assert validated(user, experiment) == lengths
 
 
-@pytest.mark.parametrize("unit", [{"unit": "batches"}, {}])
+@pytest.mark.parametrize("unit", [{"unit": "batches"}, pytest.param({}, marks=pytest.mark.everything)])
 def test_a_trial_class_trains_as_far_as_a_custom_search_wants(user: User, unit: dict[str, str]) -> None:
     config = {
         "entrypoint": "model_def:Line",

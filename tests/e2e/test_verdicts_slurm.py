@@ -46,6 +46,7 @@ def test_what_slurm_refuses_for_good_ends_the_trial_whatever_a_banner_says(greet
     assert "Invalid license specification" in reason and "maintenance" not in reason
 
 
+@pytest.mark.everything
 def test_an_experiment_on_two_nodes_ends_well_amid_banners(greeted: User) -> None:
     experiment_id = greeted.create(entrypoint="echo here", resources={"slots_per_trial": 8})
     assert greeted.wait_state(experiment_id, "ERROR", "COMPLETED")["state"] == "STATE_COMPLETED"

@@ -23,9 +23,18 @@ def test_what_an_experiment_does_is_sent_though_the_master_is_killed_and_its_dat
     user.write("context/train.py", TRAIN)
     with receiving() as receiver:
         receiver.statuses = [503] * 10_000
-        options = ("--on", "COMPLETED", "--custom", "--log", "out of memory", "--metric", "validation_loss<0.1")
+        options = (
+            "--specific",
+            "--on",
+            "COMPLETED",
+            "--custom",
+            "--log",
+            "out of memory",
+            "--metric",
+            "validation_loss<0.1",
+        )
         user.det("webhook", "create", "all", receiver.url, *options)
-        user.config()
+        user.config(integrations={"webhooks": {"webhook_name": ["all"]}})
         user.det("experiment", "create", "config.yaml", "context")
         user.det("experiment", "wait", "1")
         wait_until(lambda: len(user.json("webhook", "deliveries", "1")) == 4)

@@ -220,8 +220,8 @@ CELLS = (
         "the trial's own configuration, which its code prints",
         "lines that repeat the configuration are passed over",
         Guard(
-            "dethpc/exec/tee.py",
-            "if not self._echoes.repeats(line.text, line.rank)]",
+            "dethpc/exec/supervision/tee.py",
+            "if not self._quotations.repeats(line.text, line.rank)]",
             "]",
         ),
         "tests/exec/test_log_policies.py::test_a_policy_does_not_match_where_it_is_printed_and_its_node_is_not_to_blame",

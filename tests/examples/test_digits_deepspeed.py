@@ -27,6 +27,7 @@ def user(tmp_path: Path) -> Iterator[User]:
     take_down(user)
 
 
+@pytest.mark.everything
 def test_both_ways_to_share_the_model_learn_on_two_slots(user: User) -> None:
     for name in ("zero", "pipeline"):
         loaded = config.load((EXAMPLE / f"{name}.yaml").read_text(), file=f"{name}.yaml")
@@ -46,6 +47,7 @@ def test_both_ways_to_share_the_model_learn_on_two_slots(user: User) -> None:
     assert len(shards) == 2  # one for each stage
 
 
+@pytest.mark.everything
 def test_the_example_passes_the_test_mode(user: User) -> None:
     out = user.det("experiment", "create", "--local", "--test-mode", "zero.yaml", ".")
     steps = [line.split()[:2] for line in out[out.rindex("\nStep") :].splitlines()[2:] if line.strip()]

@@ -158,6 +158,7 @@ def arrays(checkpoint: Path) -> dict[str, bytes]:
     return found
 
 
+@pytest.mark.everything
 def test_lightning(user: User, cluster: Cluster) -> None:
     torch = pytest.importorskip("torch")
     torch.set_num_threads(1)

@@ -25,11 +25,11 @@ from dethpc.config.loading import load
 from dethpc.config.secrets import masked_text
 from dethpc.config.site import parse_site
 from dethpc.core import _channel
-from dethpc.domain.end_report import EndReport
+from dethpc.domain.attempts.end_report import EndReport
 from dethpc.domain.reports import Report, ReportKind, fault
 from dethpc.errors import ConfigError, DethpcError, RunDirError
 from dethpc.exec.link import Link
-from dethpc.exec.unpack import unpack
+from dethpc.exec.setup.unpack import unpack
 from dethpc.master.durable import row_file
 from dethpc.master.files import logs
 from dethpc.master.files.logs import Filter

@@ -18,6 +18,7 @@ FRAMEWORK_ROOMS = (
     "dethpc.lightning",
     "dethpc.experimental.pytorch",
 )
+NEEDS_PATHSPEC = ("dethpc.context.collect", "dethpc.context.ignore")  # what creates experiments, in jobs too
 
 IMPORT_ALL = """
 import importlib, sys, warnings
@@ -43,9 +44,10 @@ def modules(bundle: Path) -> list[str]:
     names = [name[: -len(".py")].replace("/", ".") for name in sources(bundle)]
     names = [name[: -len(".__init__")] if name.endswith(".__init__") else name for name in names]
     left_out = (
-        "dethpc.exec.guard.pip",
-        "determined.exec.guard.pip",
+        "dethpc.exec.pip_shim.pip",
+        "determined.exec.pip_shim.pip",
         *FRAMEWORK_ROOMS,
+        *NEEDS_PATHSPEC,
     )  # the first becomes the real pip
     return [name for name in names if not name.endswith(".__main__") and not name.startswith(left_out)]
 
@@ -85,7 +87,7 @@ def test_the_bundle_holds_the_node_rooms_and_nothing_of_the_login_side(bundle: P
     )
     login = ("master", "state", "scheduler", "engine", "config", "cli", "deploy")
     assert not [name for name in names if name.startswith(tuple(f"dethpc/{room}/" for room in login))]
-    assert not {"dethpc/domain/facts.py", "dethpc/searcher/methods.py", "dethpc/context/collect.py"} & set(names)
+    assert not {"dethpc/domain/facts.py", "dethpc/searcher/methods.py"} & set(names)
 
 
 def test_the_same_source_gives_the_same_bytes_and_is_written_once(tmp_path: Path) -> None:

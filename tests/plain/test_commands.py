@@ -46,7 +46,9 @@ def probes(out: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda probe: int(probe["env"]["SLURM_PROCID"]))
 
 
-@pytest.mark.parametrize(("nodes", "start"), [(1, ""), (2, "srun --nodes=2 --ntasks-per-node=1 ")])
+@pytest.mark.parametrize(
+    ("nodes", "start"), [pytest.param(1, "", marks=pytest.mark.everything), (2, "srun --nodes=2 --ntasks-per-node=1 ")]
+)
 def test_a_command_sees_what_a_batch_script_or_srun_with_one_task_per_node_tells_it(
     user: User, tmp_path: Path, nodes: int, start: str
 ) -> None:
@@ -92,6 +94,7 @@ def test_one_process_is_a_cluster_of_jaxs_on_two_nodes_and_none_on_one(user: Use
     ]
 
 
+@pytest.mark.everything
 def test_ranks_that_srun_starts_for_the_mpi_launcher_stand_in_blocks(user: User, tmp_path: Path) -> None:
     user.env["PLAIN_OUT"] = str(tmp_path)
     finish(user, "python3 -m determined.launch.mpi --mpi=pmi2 -- python3 probe.py rank", 8)
