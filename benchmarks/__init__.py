@@ -8,13 +8,15 @@ their figures in one file; ``python -m benchmarks.page`` makes docs/benchmarks.m
 from __future__ import annotations
 
 BENCHES: dict[str, tuple[str, ...]] = {
-    "Answers": ("start_up", "answers", "tls"),
+    "Answers": ("start_up", "answers", "tls", "proxy"),
     "Logs": ("log_search",),
     "Metrics": ("store_ingest", "metrics_in", "reporting"),
     "The file system": ("metadata", "idle"),
     "Slurm": ("submission", "first_step", "gap", "rpcs", "busy_day", "containers"),
     "Size": (
         "size",
+        "request_files",
+        "nouns",
         "pages",
         "decisions",
         "queue_decisions",

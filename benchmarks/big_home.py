@@ -22,7 +22,7 @@ from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Ru
 from dethpc.domain.ids import task_id
 from dethpc.domain.states import AttemptState, CheckpointState, End, RunState, State
 from dethpc.engine import ClusterState, events, step
-from dethpc.engine.pools import Rules
+from dethpc.engine.queueing.pools import Rules
 from dethpc.rundir.home import Home
 from dethpc.searcher.methods import build
 from dethpc.simulator import Pace, Site
@@ -30,6 +30,7 @@ from dethpc.simulator.memory import MemoryStore
 from dethpc.simulator.simulation import Master, Simulation
 from dethpc.simulator.workloads import PowerLaw
 from dethpc.state import open_store
+from dethpc.state.store import SqlStore
 from dethpc.state.tables import REVISION
 
 LIVE = 500
@@ -51,6 +52,16 @@ def of_one_experiment(parts: int = 1) -> Home:
 
 
 def _kept(name: str, rows_of: Callable[[], Iterator[Row]]) -> Home:
+    def put(store: SqlStore) -> None:
+        rows = rows_of()
+        while some := list(islice(rows, 20_000)):
+            store.commit(some)
+
+    return prepared(name, put)
+
+
+def prepared(name: str, put: Callable[[SqlStore], None]) -> Home:
+    """The home of this name, whose database ``put`` has filled once."""
     folder = Path(f"/tmp/dethpc-size-{os.getuid()}") / name
     home = Home(folder)
     if not (folder / "whole").exists():
@@ -58,9 +69,7 @@ def _kept(name: str, rows_of: Callable[[], Iterator[Row]]) -> Home:
         folder.mkdir(parents=True)
         home.make()
         with open_store(home.database_url) as store:
-            rows = rows_of()
-            while some := list(islice(rows, 20_000)):
-                store.commit(some)
+            put(store)
         (folder / "whole").touch()
     return home
 

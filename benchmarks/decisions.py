@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from benchmarks.creation import SPACE, begun
 from benchmarks.frame import Figure, Row, median, run
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.domain.end_report import EndReport
+from dethpc.domain.attempts.end_report import EndReport
 from dethpc.domain.facts import Run
 from dethpc.domain.ids import task_id
 from dethpc.domain.reports import Report

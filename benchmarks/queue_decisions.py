@@ -13,13 +13,13 @@ from typing import Any
 
 from benchmarks.frame import Figure, Row, median, number, run
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.domain.end_report import EndReport
+from dethpc.domain.attempts.end_report import EndReport
 from dethpc.domain.states import RunState
 from dethpc.engine import ClusterState, events, step
 from dethpc.engine.events import QueueChange
-from dethpc.engine.nice import PendingJob
-from dethpc.engine.pools import Rules
-from dethpc.engine.turns import in_order
+from dethpc.engine.queueing.dispatch_order import in_order
+from dethpc.engine.queueing.nice import PendingJob
+from dethpc.engine.queueing.pools import Rules
 from dethpc.searcher.methods import build
 
 TRIALS, TIMES, LIMIT = 10_000, 200, 10.0

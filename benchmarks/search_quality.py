@@ -157,7 +157,7 @@ PROBLEMS: tuple[type[Problem], ...] = (Curves, LateBloomers, Hartmann3, Hartmann
 
 def target_of(problem: Problem) -> float:
     """What the best ``RARE`` share of fully trained random trials reaches."""
-    from dethpc.config.hyperparameters import parse_space
+    from dethpc.config.sections.hyperparameters import parse_space
     from dethpc.searcher.sampling import sample
 
     space = parse_space(problem.space)

@@ -9,6 +9,7 @@ home. --quick: a home ten times smaller.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import signal
@@ -57,11 +58,13 @@ class Still(StandIn):
 
 def serve(home: Home) -> None:
     """A master, until it is told to end."""
-    from dethpc.master import interpreter, listening
+    from dethpc.master.__main__ import COLLECTIONS
 
-    interpreter.starting()
+    gc.set_threshold(*COLLECTIONS)
+    from dethpc.master import listening
     from dethpc.master.daemon import Daemon
     from dethpc.master.installation import cluster_id
+    from dethpc.master.serve import settle
     from dethpc.master.watching.live_runs import Pace
 
     jobs = []
@@ -72,7 +75,7 @@ def serve(home: Home) -> None:
     site = SiteConfig(cluster_name="bench", pools={"default": PoolConfig(window=big_home.LIVE)})
     daemon = Daemon(home, site, Still(jobs), cluster_id(home), Pace())
     signal.signal(signal.SIGTERM, lambda *_: daemon.stop())
-    interpreter.at_work()
+    settle()
     daemon.serve(listening.named("127.0.0.1", "the benchmark"), 0)
 
 
@@ -199,12 +202,13 @@ def _experiment_keys() -> list[str]:
     return [*queries.EXPERIMENT_KEYS, "searcher_metric_val"]
 
 
-def timed(master: Master, path: str, rounds: int) -> dict[str, Any]:
-    """Processor time is the whole master's, whatever else it did meanwhile."""
+def timed(master: Master, path: str, rounds: int, session: Session | None = None) -> dict[str, Any]:
+    """Processor time is the whole master's, whatever else it did meanwhile. ``session``: that of the owner, unless it is given."""
+    session = session or master.session
     spent, size, busy = [], 0, master.busy
     for n in range(rounds + 1):
         begin = time.perf_counter()
-        size = len(master.session.raw(path))
+        size = len(session.raw(path))
         if n:  # the first one warms caches
             spent.append((time.perf_counter() - begin) * 1000)
         if sum(spent) > 3000:
