@@ -24,6 +24,8 @@ make_venv() {
         python=$(find_python) || return
         rm -rf "$folder"
         "$python" -m venv "$folder" || return
+        # The pip that Pythons of 2023 bring works for minutes on what a new one resolves in seconds.
+        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade pip || return
     fi
     if [[ -t 1 ]]; then quiet=; fi # somebody who waits sees what is collected and how far each download is
     "$folder/bin/python" -m pip install ${quiet:+"$quiet"} --disable-pip-version-check "$@" || return
