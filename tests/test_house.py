@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import runpy
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,16 @@ ROOT = Path(__file__).parents[1]
 MODULE, FUNCTION = 600, 60
 """Lines."""
 
+PACKAGE = 25
+"""Modules of one folder."""
+
+BY_NOUN = {
+    "dethpc/cli/nouns": "a noun of the command line each",
+    "dethpc/client/nouns": "a noun of the REST API each",
+    "dethpc/master/http/nouns": "a noun of the REST API each",
+}
+"""Folders with one file per noun, which may have more."""
+
 REASONED: dict[str, str] = {
     "dethpc/state/migrations/versions/0001_first_schema.py::upgrade": "the tables, one after the other",
 }
@@ -24,11 +35,11 @@ REASONED: dict[str, str] = {
 
 COUNT = runpy.run_path(str(ROOT / "scripts" / "count"))
 RATCHET = {
-    "code lines": 67_887,
-    "modules": 817,
-    "functions with more than 6 arguments": 78,
-    "arguments of a constructor": 15,
-    "names that say nothing": 65,
+    "code lines": 73_149,
+    "modules": 861,
+    "functions with more than 6 arguments": 0,
+    "arguments of a constructor": 6,
+    "names that say nothing": 8,
 }
 """What the house has (``scripts/count``). Lower these when it has less; a new noun raises the first two, in a commit that says by
 how much and for what."""
@@ -48,6 +59,12 @@ def test_modules_and_functions_are_short_or_have_a_reason_not_to_be() -> None:
     too_long = {name for path in COUNT["sources"]() for name in _too_long(path, ROOT)}
     assert too_long - REASONED.keys() == set(), "split these, or give the reason in REASONED"
     assert REASONED.keys() - too_long == set(), "these are short by now: take them out of REASONED"
+
+
+def test_a_package_is_small_or_has_one_module_per_noun() -> None:
+    modules = Counter(path.relative_to(ROOT).parent.as_posix() for path in COUNT["sources"]())
+    large = {package: count for package, count in modules.items() if count > PACKAGE and package not in BY_NOUN}
+    assert large == {}, "sort what belongs together into packages"
 
 
 def test_the_house_grows_by_nothing_that_nobody_has_said() -> None:
