@@ -1,25 +1,32 @@
-"""``Cache`` provides a dataset: from the node's folder, else from the bucket, else built by the training code."""
+"""``Cache`` provides a dataset: from the node's folder, else from the bucket, else built by the training code.
+
+The node's folder has a size limit: datasets that are not being read are removed, least recently used first (``make_space``).
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
 import os
 import time
 from pathlib import Path
-from typing import Any, Callable, Iterable, Optional, Set
+from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Set
 
-from dethpc.data_layer import build, eviction
-from dethpc.data_layer.about import DATA, About
-from dethpc.data_layer.bucket import Copy
-from dethpc.data_layer.entry import Entry, Lease
+from dethpc.data_layer import build
+from dethpc.data_layer.about import ABOUT, DATA, About
+from dethpc.data_layer.entry import Entry, Lease, remove_unused
 from dethpc.data_layer.key import Key
 from dethpc.data_layer.place import Place
 from dethpc.data_layer.records import Records
-from dethpc.errors import DatasetDamaged
+from dethpc.errors import CheckpointDamaged, DataLayerError, DatasetDamaged
 from dethpc.rundir.tree import remove
 from dethpc.storage import manifest
+from dethpc.storage.driver import Driver
+from dethpc.storage.transfer import fetch, send
 
 logger = logging.getLogger("dethpc.data_layer")
+
 
 Make = Callable[[], Iterable[Any]]
 
@@ -82,7 +89,7 @@ class Cache:
         began = time.monotonic()
 
         def make_room(size: int) -> None:
-            eviction.make_space(self._place.folder, self._place.most, size, entry.folder)
+            make_space(self._place.folder, self._place.most, size, entry.folder)
 
         count = build.write(staged, make(), make_room)
         data = manifest.measure(staged, [DATA])[DATA]
@@ -104,7 +111,7 @@ class Cache:
             about = copy.about()
             if about is None:
                 return None
-            eviction.make_space(self._place.folder, self._place.most, about.data.size, entry.folder)
+            make_space(self._place.folder, self._place.most, about.data.size, entry.folder)
             copy.fetch(about, staged)
         except (DatasetDamaged, OSError) as error:
             logger.warning("%s cannot be fetched, and is made here: %s", entry.key, error)
@@ -150,3 +157,89 @@ def _whole(copy: Copy) -> Optional[About]:
         return copy.about()
     except DatasetDamaged:
         return None
+
+
+class Copy:
+    """The copy in the bucket of the dataset ``key``. Every method raises OSError when the bucket does not answer."""
+
+    def __init__(self, driver: Driver, key: Key) -> None:
+        self._driver, self._key = driver, key
+
+    def about(self) -> Optional[About]:
+        """None when it is not there. Raises DatasetDamaged."""
+        try:
+            return About.from_text(self._key, self._driver.get(f"{self._key.folder}/{ABOUT}"))
+        except FileNotFoundError:
+            return None
+
+    def fetch(self, about: About, folder: Path) -> None:
+        """Bring ``data.mdb`` to ``folder``, compared with its checksums. Raises DatasetDamaged."""
+        try:
+            fetch(self._driver, self._at(about), {DATA: about.data}, folder)
+        except CheckpointDamaged as error:
+            raise DatasetDamaged(f"{self._key} is damaged in {self._driver.where}: {error}") from None
+
+    def send(self, about: About, folder: Path, instead_of: Optional[About]) -> None:
+        """Bring up what is in ``folder``. ``instead_of``: what was there before, which goes."""
+        send(self._driver, folder, self._at(about), [DATA])
+        self._driver.replace(f"{self._key.folder}/{ABOUT}", json.dumps(about.to_json()).encode())
+        if instead_of is not None and instead_of.build_id != about.build_id:
+            self._driver.remove([f"{self._at(instead_of)}/{DATA}"])
+
+    def _at(self, about: About) -> str:
+        return f"{self._key.folder}/{about.build_id}"
+
+
+class Held(NamedTuple):
+    """A dataset's folder; ``size`` in bytes, with what is being built; ``used``: Unix time, 0 of what has not been published."""
+
+    folder: Path
+    size: int
+    used: float
+
+
+def held(root: Path) -> List[Held]:
+    """All datasets below ``root``, the one that was used longest ago first."""
+    datasets = [Held(folder, _size(folder), _used(folder)) for folder in root.iterdir() if folder.is_dir()]
+    return sorted(datasets, key=lambda one: one.used)
+
+
+def make_space(root: Path, most: Optional[int], need: int, mine: Path) -> None:
+    """Room for ``need`` bytes, with what is in the folder ``mine`` of the dataset that wants them already.
+
+    ``most``: bytes that all may take together; None: half of what the disk would have free without them. Raises DataLayerError
+    when what can be removed is not enough.
+    """
+    others = [one for one in held(root) if one.folder != mine]
+    used = sum(one.size for one in others)
+    if most is None:
+        system = os.statvfs(root)
+        most = (used + _size(mine) + system.f_bavail * system.f_frsize) // 2
+    for one in others:
+        if used + need <= most:
+            return
+        remove_unused(one.folder)
+        remaining = _size(one.folder)
+        if remaining < one.size:
+            logger.info("%s was used longest ago: %d bytes of it make room", one.folder, one.size - remaining)
+        used += remaining - one.size
+    if used + need > most:
+        raise DataLayerError(
+            f"{root} may hold {most} bytes, and needs {used + need}: {used} of them are being read or built; raise "
+            "data_layer.local_cache_size_gib, or name a folder on a larger disk"
+        )
+
+
+def _size(folder: Path) -> int:
+    size = 0
+    for file in folder.glob(f"*/{DATA}"):
+        with contextlib.suppress(OSError):  # another removes it
+            size += file.stat().st_size
+    return size
+
+
+def _used(folder: Path) -> float:
+    try:
+        return (folder / "data" / ABOUT).stat().st_mtime
+    except OSError:
+        return 0.0

@@ -11,12 +11,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, Callable, ContextManager, Dict, Iterator, Optional
 
-from dethpc.data_layer import lock
 from dethpc.data_layer.about import ABOUT, DATA, About
 from dethpc.data_layer.key import Key
 from dethpc.errors import CheckpointError, DataLayerError, DatasetDamaged, RunDirError
@@ -85,7 +87,7 @@ class Entry:
                 file = os.open(self._data / ABOUT, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             except FileNotFoundError:
                 return None
-            if lock.take(file, self._data / ABOUT, shared=True) and self._is_current(file):
+            if take(file, self._data / ABOUT, shared=True) and self._is_current(file):
                 return file
             os.close(file)  # it is being removed, or was since it was opened
 
@@ -118,13 +120,13 @@ class Entry:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise DataLayerError(f"{self.key} cannot be cached in {self.folder}: {error.strerror}") from error
-        with lock.held(self.folder / _LOCK, waiting):
+        with held(self.folder / _LOCK, waiting):
             _clear(self.folder)
             yield
 
     def alone(self) -> ContextManager[bool]:
         """Whether nobody else does any of that; then nobody does until the block ends."""
-        return lock.held_if_free(self.folder / _LOCK)
+        return held_if_free(self.folder / _LOCK)
 
     def stage(self) -> Path:
         """A new folder for what is being built."""
@@ -147,11 +149,11 @@ class Entry:
 
 def remove_unused(folder: Path) -> None:
     """Remove what nobody reads of the dataset in ``folder``, and what is left of builders who died; unless somebody builds it."""
-    with lock.held_if_free(folder / _LOCK) as free:
+    with held_if_free(folder / _LOCK) as free:
         if free:
             _clear(folder)
             about = folder / _DATA / ABOUT
-            with lock.held_if_free(about) as unread:
+            with held_if_free(about) as unread:
                 if unread or not about.exists():
                     _take_away(folder / _DATA)
 
@@ -183,3 +185,54 @@ def _seen(data: Path) -> Dict[str, Any]:
     with contextlib.suppress(OSError):
         boot = _BOOT.read_text().strip()
     return {"boot": boot, "inode": status.st_ino, "size": status.st_size, "changed": status.st_mtime_ns}
+
+
+_LOOK_EVERY = 0.2  # seconds
+
+
+@contextlib.contextmanager
+def held(file: Path, waiting: Optional[Callable[[], None]] = None) -> Iterator[None]:
+    """Hold the lock ``file``, which is made where it is missing, alone. ``waiting`` is called once when another has it.
+
+    Raises DataLayerError where the file system has no locks, or nothing can be written.
+    """
+    try:
+        lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise DataLayerError(f"nothing can be cached in {file.parent}: {error.strerror}") from error
+    try:
+        while not take(lock, file):
+            if waiting is not None:
+                waiting()
+                waiting = None
+            time.sleep(_LOOK_EVERY)  # and not for ever in the kernel, where a signal's handler is not called
+        yield
+    finally:
+        os.close(lock)
+
+
+@contextlib.contextmanager
+def held_if_free(file: Path) -> Iterator[bool]:
+    """Whether the lock could be had, without waiting; it is held until the block ends."""
+    try:
+        lock = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield False
+        return
+    try:
+        yield take(lock, file)
+    finally:
+        os.close(lock)
+
+
+def take(lock: int, file: Path, *, shared: bool = False) -> bool:
+    """Lock an open file, for as long as it is open in any process that inherits it; False: another process has it."""
+    try:
+        fcntl.flock(lock, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return False
+        raise DataLayerError(
+            f"{file} cannot be locked ({error.strerror}): let data_layer name a folder on the node's own disk"
+        ) from error
+    return True

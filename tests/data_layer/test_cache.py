@@ -15,7 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dethpc.data_layer import Cache, Key, Place, Records, eviction, place
+from dethpc.data_layer import Cache, Key, Place, Records, place
+from dethpc.data_layer.cache import held, make_space
 from dethpc.data_layer.entry import Entry
 from dethpc.errors import DataLayerError, DatasetDamaged
 from tests.data_layer.conftest import Making
@@ -213,7 +214,7 @@ def fill(cache: Cache, name: str) -> Records:
 
 
 def names(root: Path) -> set[str]:
-    return {one.folder.name[0] for one in eviction.held(root) if one.used}
+    return {one.folder.name[0] for one in held(root) if one.used}
 
 
 def used(root: Path, *order: str) -> None:
@@ -285,7 +286,7 @@ def test_whatever_is_asked_for_the_bound_holds_and_open_ones_stay(
         if keep and len(kept) < fit:
             kept[name] = found
         del found
-        assert sum(held.size for held in eviction.held(root)) <= one * fit
+        assert sum(dataset.size for dataset in held(root)) <= one * fit
         assert set(kept) <= names(root)
         assert all(records[0] == name * 300_000 for name, records in kept.items())
 
@@ -295,9 +296,9 @@ def test_without_a_bound_half_of_the_disk_may_be_taken(root: Path, monkeypatch: 
         f_frsize, f_bavail = 1, 100
 
     monkeypatch.setattr(os, "statvfs", lambda path: Disk)
-    eviction.make_space(root, None, 50, root / "mine")
+    make_space(root, None, 50, root / "mine")
     with pytest.raises(DataLayerError, match="may hold 50 bytes, and needs 51"):
-        eviction.make_space(root, None, 51, root / "mine")
+        make_space(root, None, 51, root / "mine")
 
 
 # --- where ------------------------------------------------------------------------------------------------------------
