@@ -31,11 +31,9 @@ from dethpc.exec.setup.shell_state import ShellState
 from dethpc.exec.setup.workdir import WorkdirLink
 from dethpc.exec.single_node import Meeting, SingleNode, Start
 from dethpc.exec.supervision import processes
-from dethpc.exec.supervision.asked_signal import AskedSignal
-from dethpc.exec.supervision.signals import Signals, job_end
+from dethpc.exec.supervision.signals import AskedSignal, Signals, Term, job_end
 from dethpc.exec.supervision.supervise import Supervisor, Watch
 from dethpc.exec.supervision.tee import Log
-from dethpc.exec.supervision.term import Term
 from dethpc.exec.usage import Meter
 from dethpc.rundir import scratch
 from dethpc.rundir.claim import claim, claimed_by
