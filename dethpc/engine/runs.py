@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import math
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from dethpc.domain.facts import Attempt, Row, Run
 from dethpc.domain.ports import SUSPENDED, JobState
-from dethpc.domain.reports import NAMES_ONE, Report, fault
+from dethpc.domain.reports import NAMES_ONE, Report, ReportKind, fault
 from dethpc.domain.states import AttemptState, End, Intent, RunState
 from dethpc.engine import checkpoints, events, nodes
 from dethpc.engine.decision import Decision
 from dethpc.engine.ends import classify, ended_at
-from dethpc.engine.marks import marks
 from dethpc.engine.reports import metric_of
 from dethpc.engine.state import ClusterState
 from dethpc.engine.stop import kill_run
@@ -264,3 +265,33 @@ def _deadline(state: ClusterState, run: Run) -> float | None:
 def preemption_timeout(state: ClusterState, run: Run) -> float:
     """Seconds from the wish to stop the live run until it is killed."""
     return float(_owned(state, run).preemption_timeout or PREEMPTION_TIMEOUT)
+
+
+def marks(attempt: Attempt, reports: Sequence[Report]) -> dict[str, Any]:
+    """What the attempt's row keeps of ``reports``, which are taken in now: when it trained and saved, for whoever asks later where
+    its slots went."""
+    first_at, first_steps = attempt.first_at, attempt.first_steps
+    last_at, last_steps, saved_at, saving = attempt.last_at, attempt.last_steps, attempt.saved_at, attempt.saving
+    for report in reports:
+        if report.kind not in (ReportKind.METRICS, ReportKind.CHECKPOINT):
+            continue
+        steps = int(report.data.get("steps_completed") or 0)
+        if first_at is None:
+            first_at, first_steps = report.at, steps
+        last_at, last_steps = report.at, max(last_steps or 0, steps)
+        if report.kind == ReportKind.CHECKPOINT:
+            saved_at = report.at
+            saving = (saving or 0.0) + _measured(report.data.get("seconds"))
+    return {
+        "first_at": first_at,
+        "first_steps": first_steps,
+        "last_at": last_at,
+        "last_steps": last_steps,
+        "saved_at": saved_at,
+        "saving": saving,
+    }
+
+
+def _measured(seconds: object) -> float:
+    """0 for what is no time, as journals of other releases may have it."""
+    return seconds if isinstance(seconds, (int, float)) and 0 < seconds < math.inf else 0.0

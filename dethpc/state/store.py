@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Text, func, or_, select, type_coerce
 
 from dethpc.domain import facts, records
 from dethpc.domain.facts import Attempt, Experiment, Row, Run, Task, Trial
@@ -19,8 +19,8 @@ from dethpc.domain.records import Record
 from dethpc.domain.states import RunState, State
 from dethpc.errors import StoreError, StoreUnavailable
 from dethpc.state import engines, migrate, narrowing, rows
+from dethpc.state.columns import Json, decoded
 from dethpc.state.engines import Absence
-from dethpc.state.shared import Shared
 from dethpc.state.tables import REVISION
 from dethpc.state.writer import Writer
 
@@ -197,3 +197,32 @@ def _of_experiments(fact: type[Any], ids: Sequence[int]) -> list[ColumnElement[b
         own = select(task.id).where(task.trial_id.is_(None), live)
         return [or_(columns.experiment_id.in_(ids), (columns.id if fact is Task else columns.task_id).in_(own))]
     return [columns.experiment_id.in_(ids)] if "experiment_id" in columns else []
+
+
+Fact = TypeVar("Fact")
+
+
+class Shared:
+    """Reads as ``rows.read`` does, and gives every text, and every list or mapping, that it has given before, once more. What it
+    reads is never to be altered. It remembers all of them: keep it no longer than the reading takes."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._decoded: dict[Any, Any] = {}  # by what the database has
+
+    def read(self, connection: Connection, fact: type[Fact], *where: ColumnElement[bool]) -> list[Fact]:
+        """All matching facts, by primary key."""
+        table = rows.table(fact)
+        columns = [table.c[name] for name in rows.names(fact)]
+        takes = [self._value if isinstance(column.type, Json) else self._text for column in columns]
+        selection = select(*(type_coerce(c, Text) if isinstance(c.type, Json) else c for c in columns))
+        result = connection.execute(selection.where(*where).order_by(*table.primary_key.columns))
+        return [fact(*(take(value) for take, value in zip(takes, row, strict=True))) for row in result]
+
+    def _text(self, value: Any) -> Any:
+        return self._texts.setdefault(value, value) if type(value) is str else value
+
+    def _value(self, text: Any) -> Any:
+        if text not in self._decoded:
+            self._decoded[text] = decoded(text)
+        return self._decoded[text]

@@ -25,8 +25,7 @@ from dethpc.master import parts
 from dethpc.master.daemon import Daemon
 from dethpc.master.durable import at_rest
 from dethpc.master.durable import ledger as ledgers
-from dethpc.master.durable.ledger import Ledger
-from dethpc.master.durable.wishes import Wishes
+from dethpc.master.durable.ledger import Ledger, Wishes
 from dethpc.master.files import folding
 from dethpc.master.submitting import hand_over
 from dethpc.master.watching.live_runs import Pace
