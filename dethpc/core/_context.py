@@ -15,7 +15,6 @@ from dethpc.core._checkpoint import CheckpointContext, DummyCheckpointContext
 from dethpc.core._distributed import DistributedContext, DummyDistributedContext
 from dethpc.core._experimental import DummyExperimentalCoreContext, ExperimentalCoreContext
 from dethpc.core._info import ClusterInfo, get_cluster_info
-from dethpc.core._log import name_levels
 from dethpc.core._preempt import (
     DummyPreemptContext,
     PreemptContext,
@@ -40,13 +39,14 @@ from dethpc.domain.reports import WOULD_FAIL_AGAIN
 from dethpc.errors import InvalidHP, MetricMissing, RunDirError
 from dethpc.storage import CheckpointStore, build, section
 
-if TYPE_CHECKING:  # what only init() needs is loaded there
+if TYPE_CHECKING:
     from dethpc.client.address import MasterFinder
     from dethpc.core._reporter import Reporter, Reports
     from dethpc.domain.trial_config import TrialConfig
     from dethpc.rundir.layout import AttemptDir
 
 logger = logging.getLogger("dethpc.core")
+
 
 _WORTH = 2.0  # seconds that a look waits for what the search says of the last validation
 _VERDICT = 10.0  # seconds that an operation waits for what the master says of the one before
@@ -407,3 +407,24 @@ def _default_storage() -> Path:
         return Home(named).checkpoints
     data = os.environ.get("XDG_DATA_HOME")
     return (Path(data) if data else Path.home() / ".local" / "share") / "determined"
+
+
+class _Fallback(logging.Handler):
+    """Writes warnings to stderr, as Python does by itself then, but with their level: a trial's log knows a line's level by it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if logging.getLogger().handlers:
+            return
+        try:
+            print(self.format(record), file=sys.stderr)
+        except Exception:
+            self.handleError(record)
+
+
+def name_levels() -> None:
+    """Logging by dethpc in a training that has set up none of its own. To be called once training code runs on the cluster; a second call changes nothing."""
+    ours = logging.getLogger("dethpc")
+    if not any(isinstance(handler, _Fallback) for handler in ours.handlers):
+        fallback = _Fallback(logging.WARNING)
+        fallback.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+        ours.addHandler(fallback)

@@ -14,7 +14,7 @@ from typing import Any, Dict
 import pytest
 
 from dethpc import core
-from dethpc.core._checkpoints.merge import merge_metadata, merge_resources
+from dethpc.core._checkpoints.save_together import merge_metadata, merge_resources
 from dethpc.errors import CheckpointDamaged, CheckpointError, CheckpointNotFound
 from dethpc.storage.files import FileStore
 from tests.core.conftest import Cluster, Workers, results

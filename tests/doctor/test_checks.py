@@ -12,8 +12,8 @@ import pytest
 from dethpc.config.site import SiteConfig, parse_site
 from dethpc.doctor import Finding, Level, checks, examine
 from dethpc.doctor.facts import Answering, Association, Facts, Login, Node, Slurm
+from dethpc.doctor.read import own_addresses
 from dethpc.doctor.read_login import quota
-from dethpc.doctor.read_master import own_addresses
 from dethpc.doctor.read_slurm import associations, banner, least_priorities, named, qualities, version
 from dethpc.domain.nodes import NodeState
 from dethpc.rundir.filesystem import filesystem, sqlite_warning

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
+import numbers
 import time
-from typing import List
+from typing import Any, Dict, List
 
 from dethpc.pytorch._training.metrics import Metrics
 from dethpc.pytorch._training.state import _TrialState
-from dethpc.pytorch._training.tensorboard import write_metrics
 from dethpc.pytorch._trial_context import _TrialContext
 from dethpc.tensorboard.util import get_rank_aware_path
 
 logger = logging.getLogger("dethpc.pytorch")
+
 
 UPLOAD_EVERY = 10.0
 """Seconds between two copies of the files for TensorBoard, at least; copying may take a hundredth of the time."""
@@ -65,3 +66,19 @@ class Reports:
         self._train.upload_tensorboard_files(lambda path: chief or "tfevents" not in path.name, get_rank_aware_path)
         ended = time.monotonic()
         self._upload_at = ended + max(UPLOAD_EVERY, 100 * (ended - began))
+
+
+def write_metrics(writer: Any, kind: str, steps: int, metrics: Dict[str, Any], batches: List[Dict[str, Any]]) -> None:
+    """Write training metrics for each batch (those of reducers once), and validation metrics (``kind`` "val") as ``val_...``."""
+    for n, batch in enumerate(batches):
+        for name, value in batch.items():
+            _write(writer, name, value, steps - len(batches) + n)
+    written = {name for batch in batches for name in batch}
+    for name, value in metrics.items():
+        if name not in written:
+            _write(writer, f"val_{name}" if kind == "val" and not name.startswith("val") else name, value, steps)
+
+
+def _write(writer: Any, name: str, value: Any, step: int) -> None:
+    if isinstance(value, numbers.Real) or (getattr(value, "ndim", None) == 0 and hasattr(value, "item")):
+        writer.add_scalar(f"Determined/{name}", float(value), step)
