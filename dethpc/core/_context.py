@@ -422,7 +422,8 @@ class _Fallback(logging.Handler):
 
 
 def name_levels() -> None:
-    """Logging by dethpc in a training that has set up none of its own. To be called once training code runs on the cluster; a second call changes nothing."""
+    """Logging by dethpc in a training that has set up none of its own. To be called once training code runs on the cluster; a
+    second call changes nothing."""
     ours = logging.getLogger("dethpc")
     if not any(isinstance(handler, _Fallback) for handler in ours.handlers):
         fallback = _Fallback(logging.WARNING)

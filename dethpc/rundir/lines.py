@@ -7,7 +7,7 @@ line, they give empty bytes instead, once for each piece of it that was passed o
 from __future__ import annotations
 
 import os
-from typing import Iterator, Optional, Tuple, Union
+from typing import Iterator, Tuple, Union
 
 from dethpc.rundir.files import open_kept, read_at
 
@@ -33,8 +33,8 @@ def split(block: bytes) -> list[bytes]:
     return [text + b"\n" for text in block[:-1].split(b"\n")] if block else []
 
 
-def blocks(path: Path, begin: int = 0, end: Optional[int] = None, most: int = MOST) -> Iterator[Tuple[int, bytes]]:
-    """Whole lines from ``begin`` to before ``end``, where lines begin, about ``most`` bytes at a time. No file is no line.
+def blocks(path: Path, begin: int = 0, most: int = MOST) -> Iterator[Tuple[int, bytes]]:
+    """Whole lines from ``begin``, where one begins, about ``most`` bytes at a time. No file is no line.
 
     Raises: OSError.
     """
@@ -44,8 +44,8 @@ def blocks(path: Path, begin: int = 0, end: Optional[int] = None, most: int = MO
         return
     with file:
         size, broken = min(_BLOCK, MOST), False  # broken: in the middle of what is too long
-        while end is None or begin < end:
-            piece = read_at(file, size if end is None else min(size, end - begin), begin)
+        while True:
+            piece = read_at(file, size, begin)
             cut = (piece.find(b"\n") if broken else piece.rfind(b"\n")) + 1
             if cut:
                 at, begin = begin, begin + cut
@@ -60,21 +60,19 @@ def blocks(path: Path, begin: int = 0, end: Optional[int] = None, most: int = MO
                 yield begin, b""
 
 
-def blocks_backward(
-    path: Path, begin: int = 0, end: Optional[int] = None, most: int = MOST
-) -> Iterator[Tuple[int, bytes]]:
+def blocks_backward(path: Path, most: int = MOST) -> Iterator[Tuple[int, bytes]]:
     """As ``blocks``, the last one first. Raises: OSError."""
     try:
         file = open_kept(path)
     except FileNotFoundError:
         return
     with file:
-        position = file.seek(0, os.SEEK_END) if end is None else end
+        position = file.seek(0, os.SEEK_END)
         size = min(_BLOCK, MOST)
         rest = b""  # of the line that began before ``position``
-        broken = end is None  # what is read first belongs to no line: it is too long, or still being written
-        while position > begin:
-            step = min(size, position - begin)
+        broken = True  # what is read first belongs to no line: it is too long, or still being written
+        while position > 0:
+            step = min(size, position)
             position -= step
             piece = read_at(file, step, position)
             if broken:
@@ -87,7 +85,7 @@ def blocks_backward(
             if broken:
                 yield position, b""
             whole = piece + rest
-            first = whole.find(b"\n") + 1 if position > begin else 0
+            first = whole.find(b"\n") + 1 if position > 0 else 0
             if first < len(whole):
                 yield position + first, whole[first:]
             rest = whole[:first]

@@ -1,8 +1,8 @@
 """Turns the scheduler's signals to this process into ``stop.json``.
 
 TERM says that the slots will be taken (preemption, or a cancel), USR1 that the time limit is near, INT that somebody
-pressed the key; a second INT means at once. ``Term`` passes TERM on to user code that waits for it, where Slurm signals this process
-alone; ``AskedSignal`` sends the signal of the user's ``--signal`` when it is due.
+pressed the key; a second INT means at once. ``Term`` passes TERM on to user code that waits for it, where Slurm signals this
+process alone; ``AskedSignal`` sends the signal of the user's ``--signal`` when it is due.
 """
 
 from __future__ import annotations
@@ -142,7 +142,8 @@ _LAUNCHER = re.compile(r"(?:dethpc|determined)\.launch\.\w+")
 
 
 class AskedSignal:
-    """The signal that ``DETHPC_SIGNAL`` in ``environ`` asks for, to the processes that sbatch would send it to. ``script``: the entrypoint is an sbatch script, and stands for the job's."""
+    """The signal that ``DETHPC_SIGNAL`` in ``environ`` asks for, to the processes that sbatch would send it to. ``script``: the
+    entrypoint is an sbatch script, and stands for the job's."""
 
     def __init__(self, environ: Mapping[str, str], script: bool, rank: int, log: Log) -> None:
         self._script, self._log = script, log

@@ -357,7 +357,8 @@ Wish = TypeVar("Wish")
 
 
 class Wishes(Generic[Wish]):
-    """The events that wait for the ledger, each with a future for its result. Any thread enters wishes; one takes them out, in order. Closed until ``open``."""
+    """The events that wait for the ledger, each with a future for its result. Any thread enters wishes; one takes them out, in
+    order. Closed until ``open``."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[tuple[Wish, Future[Any], float] | None] = queue.SimpleQueue()

@@ -9,7 +9,9 @@ from __future__ import annotations
 import heapq
 import math
 import re
+import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +23,6 @@ from typing import NamedTuple
 from dethpc.config.patterns import Pattern
 from dethpc.domain.ids import AttemptId
 from dethpc.errors import RunDirError
-from dethpc.master.files import log_times
 from dethpc.master.files.prefilter import Prefilter
 from dethpc.rundir import logline
 from dethpc.rundir.files import exists, read_json, status
@@ -171,21 +172,10 @@ class Source:
 
     def lines(self, filter: Filter, most: int = MOST) -> Iterator[Line | None]:
         """The wanted ones; None now and then, for work that found nothing. ``most``: bytes to read at a time."""
-        for span in self._spans(filter):
-            if span is None:
-                yield None
-            else:
-                yield from self._chosen(blocks(self.path, *span, most), filter)
+        return self._chosen(blocks(self.path, most=most), filter)
 
     def lines_backward(self, filter: Filter, most: int = MOST) -> Iterator[Line | None]:
-        spans = []
-        for span in self._spans(filter):
-            if span is None:
-                yield None
-            else:
-                spans.append(span)
-        for span in reversed(spans):
-            yield from self._chosen(blocks_backward(self.path, *span, most), filter, backward=True)
+        return self._chosen(blocks_backward(self.path, most), filter, backward=True)
 
     def judged(self, lines: Iterable[tuple[int, bytes]], filter: Filter, begin: int) -> Iterator[Line]:
         """The wanted ones of lines of a block that begins at ``begin``."""
@@ -197,15 +187,6 @@ class Source:
 
     def prefilter(self, filter: Filter) -> Prefilter:
         return filter.prefilter
-
-    def _spans(self, filter: Filter) -> Iterator[tuple[int, int | None] | None]:
-        """Where wanted lines may be. To look for a text takes less time than to learn where which time is."""
-        prefilter = self.prefilter(filter)
-        if filter.text or (prefilter.lowest is None and prefilter.highest is None):
-            yield 0, None
-        else:
-            times = log_times.of_file(self.path)
-            yield from times.spans(self.path, prefilter.lowest or b"", prefilter.highest or b"\xff")
 
     def _chosen(
         self, blocks: Iterator[tuple[int, bytes]], line_filter: Filter, *, backward: bool = False
@@ -230,11 +211,40 @@ class Source:
         return self.line(offset, logline.LogLine(at, "WARNING", None, "stderr", message))
 
 
+class Growth:
+    """When a file grew whose lines have no times: its modification time at each look that saw it longer. A line keeps the time
+    that it had first, until the master starts again."""
+
+    def __init__(self) -> None:
+        self._ends: list[int] = []
+        self._times: list[float] = []
+        self._lock = threading.Lock()
+
+    def look(self, size: int, modified: float) -> None:
+        with self._lock:
+            if self._ends and size < self._ends[-1]:  # another file is in its place
+                self._ends, self._times = [], []
+            if not self._ends or size > self._ends[-1]:
+                self._ends.append(size)
+                self._times.append(max([modified, *self._times[-1:]]))
+
+    def at(self, offset: int) -> float:
+        """The time of the line that begins there. What has come since the last look is of that look's time."""
+        with self._lock:
+            self._ends[-1] = max(self._ends[-1], offset + 1)
+            return self._times[bisect_right(self._ends, offset)]
+
+
+@lru_cache(maxsize=10_000)
+def growth_of(path: Path) -> Growth:
+    return Growth()
+
+
 @dataclass(frozen=True)
 class BatchOutput(Source):
     """What the batch script wrote in all attempts of a run, line by line, none of which has a time. ``attempt``: the last one."""
 
-    growth: log_times.Growth
+    growth: Growth
     said_by = "slurm"
 
     @property
@@ -299,7 +309,7 @@ def _batch_output(run_dir: RunDir, run_id: str, n: int) -> BatchOutput | None:
     if not about.st_size:
         return None
     last = max(run_dir.attempts(), default=0)
-    growth = log_times.growth_of(run_dir.log)
+    growth = growth_of(run_dir.log)
     growth.look(about.st_size, about.st_mtime)
     return BatchOutput(run_dir.log, AttemptId(run_id, last), n, _BATCH, "slurm", False, growth)
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from dethpc.config.patterns import Pattern
 from dethpc.domain.ids import AttemptId
-from dethpc.master.files import log_times, logs
+from dethpc.master.files import logs
 from dethpc.master.files.log_follower import Follower
 from dethpc.master.files.logs import BatchOutput, Filter, Line, Source
-from dethpc.rundir import archives, fold_writer, folded, lines, logline
+from dethpc.rundir import lines, logline
 
 T0 = 1_763_000_000
 WORDS = ["a", "loss", "ERROR", "\t3\tstd", "é", "\ufffd", "Z\tINFO\t", "x y", "0", "\r", "2025-11-13T02:13:20.000Z\t"]
@@ -97,21 +97,17 @@ def test_a_search_from_either_end_finds_the_lines_that_reading_all_finds(
     for n, data in enumerate(nodes):
         sources.append(Source(folder / str(n), attempt, 1, n, f"n{n}", len(nodes) == 1))
         sources[-1].path.write_bytes(data + end)
-    growth = log_times.Growth()
+    growth = logs.Growth()
     growth.look(len(batch), T0 + 30.0)
     sources.append(BatchOutput(folder / "batch", attempt, 1, 9, "slurm", False, growth))
     sources[-1].path.write_bytes(batch)
-    with (
-        mock.patch.multiple(lines, MOST=200, _BLOCK=block),
-        mock.patch.multiple(log_times, CHUNK=100, _FIRST=20),
-    ):
+    with mock.patch.multiple(lines, MOST=200, _BLOCK=block):
         slow = [list(filter(wanted, every_line(source))) for source in sources]
         forward = list(heapq.merge(*slow, key=lambda line: line.at))
         backward = list(heapq.merge(*(found[::-1] for found in slow), key=lambda line: line.at, reverse=True))
-        for _ in range(2):  # at the second time it is known where which time is
-            assert list(logs.read([sources], wanted)) == forward
-            assert list(logs.read([sources], wanted, newest_first=True)) == backward
-            assert [line for look in logs.looks([sources], wanted, 3) for line in look] == forward[:3]
+        assert list(logs.read([sources], wanted)) == forward
+        assert list(logs.read([sources], wanted, newest_first=True)) == backward
+        assert [line for look in logs.looks([sources], wanted, 3) for line in look] == forward[:3]
         follower = Follower(lambda: [sources], wanted)
         assert [line for look in follower.history() for line in look] == forward
         assert follower.more() == []
@@ -141,71 +137,3 @@ def test_an_expression_finds_in_a_block_what_it_finds_in_each_line(tmp_path: Pat
     for pattern in PATTERNS:
         wanted = Filter(text=Pattern(pattern))
         assert list(logs.read([[source]], wanted)) == list(filter(wanted, every_line(source))), pattern
-
-
-def test_lines_of_a_time_are_found_without_reading_what_lies_before_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log_times, "CHUNK", 4000)
-    monkeypatch.setattr(lines, "MOST", 1000)
-    source = Source(tmp_path / "log", AttemptId("1.1.1", 0), 1, 0, "n0", True)
-
-    def write(count: int, begin: int = 0) -> None:
-        with open(source.path, "a") as file:
-            for n in range(begin, begin + count):
-                file.write(logline.format(logline.LogLine(T0 + n, "INFO", 0, "stdout", f"line {n}")))
-
-    def read(after: int, before: int) -> tuple[list[str], int]:
-        seen = 0
-        blocks = lines.blocks
-
-        def counted(*about: object, **more: object) -> object:
-            nonlocal seen
-            for begin, block in blocks(*about, **more):  # type: ignore[arg-type]
-                seen += len(block)
-                yield begin, block
-
-        with mock.patch.object(logs, "blocks", counted), mock.patch.object(log_times, "blocks", counted):
-            found = logs.read([[source]], Filter(after=T0 + after - 0.5, before=T0 + before + 0.5))
-            return [line.text for line in found], seen
-
-    write(2000)
-    size = source.path.stat().st_size
-    assert read(700, 701)[0] == ["line 700", "line 701"]
-    words, seen = read(700, 701)
-    assert words == ["line 700", "line 701"] and seen < size / 5
-    write(1000, 2000)
-    assert read(2500, 2500)[0] == ["line 2500"]
-    source.path.unlink()
-    write(3000, 5000)  # another file, as large, in its place
-    assert read(5300, 5300)[0] == ["line 5300"]
-
-
-def test_of_a_folded_log_only_the_blocks_with_lines_of_a_time_are_inflated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(folded, "BLOCK", 4000)
-    monkeypatch.setattr(log_times, "CHUNK", 4000)
-    monkeypatch.setattr(lines, "MOST", 1000)
-    below = "1.1.1/log"
-    (tmp_path / "1.1.1").mkdir()
-    with open(tmp_path / below, "w") as file:
-        for n in range(2000):
-            file.write(logline.format(logline.LogLine(T0 + n, "INFO", 0, "stdout", f"line {n}")))
-    archive = tmp_path / archives.archive_of("1.1.1")
-    for _ in fold_writer.write(archive, [fold_writer.Source(below, tmp_path, below)], []):
-        pass
-    source = Source(archive / below, AttemptId("1.1.1", 0), 1, 0, "n0", True)
-    inflated = mock.Mock(wraps=folded._Member._read)
-
-    def found() -> list[str]:
-        inflated.reset_mock()
-        with mock.patch.object(folded._Member, "_read", lambda member, block: inflated(member, block)):
-            lines_of_a_time = logs.read([[source]], Filter(after=T0 + 699.5, before=T0 + 701.5))
-            return [line.text for line in lines_of_a_time]
-
-    assert found() == ["line 700", "line 701"]
-    every = inflated.call_count  # it learns which times are where
-    assert found() == ["line 700", "line 701"]
-    assert inflated.call_count < every / 3
-    assert log_times.of_file.cache_info().maxsize is not None, "logs come and go: what is known of them is bounded"
