@@ -200,7 +200,7 @@ class Home:
         return self.root / "tasks" / task_id
 
     def search(self, experiment_id: int) -> Path:
-        """How a large search stood when it ended."""
+        """How a large search stood when it ended, kept by releases before this one. It goes with the experiment."""
         return self.experiment(experiment_id) / "search.json"
 
     @property

@@ -134,9 +134,6 @@ def _of_runs(home: Home) -> Iterator[Damage]:
             for below in walk(path):
                 if below.endswith(".json") or below in ("claim", "closed", "submitting"):
                     yield from _of_json("run directory", path / below)
-    for name in sorted(names(home.experiments)):
-        if name.isdigit():
-            yield from _of_json("run directory", home.search(int(name)))
     for name in sorted(names(home.arrays)):
         yield from _of_json("run directory", home.arrays / name / "array.json")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import threading
 import time
@@ -21,11 +20,11 @@ from dethpc.domain.reports import Report
 from dethpc.domain.states import TaskKind
 from dethpc.engine import events
 from dethpc.errors import NotFound, Refused
-from dethpc.master.experiments import ended_search, searches
+from dethpc.master.experiments import searches
 from dethpc.master.experiments.create import NewExperiment
 from dethpc.master.http.nouns.searches import MOST, estimated_end
 from dethpc.state import queries
-from tests.master.conftest import T0, Served, experiment, run_of, trial
+from tests.master.conftest import Served, experiment, run_of, trial
 from tests.waiting import LONG_ENOUGH, wait_until
 
 ASHA = {
@@ -185,11 +184,11 @@ def test_who_asks_for_no_number_gets_no_hundred_thousand_trials(served: Served) 
 
 def forget(served: Served) -> None:
     """As a new master knows nothing of what was told."""
-    served.daemon.services.searches._told.clear()  # noqa: SLF001
+    served.daemon.services.searches._ended.clear()  # noqa: SLF001
 
 
 def computed(served: Served, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Ids of the searches that are folded from now on. All are worth a file."""
+    """Ids of the searches that are folded from now on."""
     found: list[int] = []
     rows_of = queries.search
 
@@ -198,7 +197,6 @@ def computed(served: Served, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return rows_of(connection, experiment_id)
 
     monkeypatch.setattr(queries, "search", counted)
-    monkeypatch.setattr(searches, "LARGE", 1)
     return found
 
 
@@ -207,11 +205,9 @@ def test_what_has_ended_is_computed_once_and_while_it_goes_on_never_kept(
 ) -> None:
     folded = computed(served, monkeypatch)
     id = create(served, **ASHA)
-    file = served.daemon.installation.home.search(id)
     for n, run in enumerate(live(served, id)):
         train(served, run, 4, 0.5 + n / 8)
         experiments.search(served.session, id)
-        assert not file.exists()
         end(served, run)
     for run in live(served, id):
         train(served, run, 16, 0.25, 1)
@@ -220,26 +216,40 @@ def test_what_has_ended_is_computed_once_and_while_it_goes_on_never_kept(
     asked = [{"limit": 0}, {"limit": 1}, {"limit": 2, "offset": 1}, {}]
     url = f"/api/v1/experiments/{id}/search"
     first = [served.session.get(url, params=params) for params in asked]
-    assert folded == [id] and file.exists()
-    for _ in range(2):
-        forget(served)
-        assert [served.session.get(url, params=params) for params in asked] == first and folded == [id]
-    file.unlink()
+    assert folded == [id]
+    assert [served.session.get(url, params=params) for params in asked] == first and folded == [id]
     forget(served)
     assert [served.session.get(url, params=params) for params in asked] == first and folded == [id, id]
-    for damaged in (b"", b"{}", file.read_bytes()[:-9]):
-        file.write_bytes(damaged)
-        forget(served)
-        assert served.session.get(url) == first[-1]
-        assert file.read_bytes() != damaged, "it is written anew"
 
 
-def test_a_small_search_costs_no_file(served: Served) -> None:
-    served.put([experiment(7, ended_at=T0), trial(1, 7)])
-    home = served.daemon.installation.home
-    home.experiment(7).mkdir()
-    experiments.search(served.session, 7)
-    assert not home.search(7).exists()
+def test_of_a_large_search_the_best_of_each_rung_are_kept(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    folded = computed(served, monkeypatch)
+    monkeypatch.setattr(searches, "_MOST", 2)
+    id = create(served, **ASHA)
+    for n, run in enumerate(live(served, id)):
+        train(served, run, 4, 0.5 + n / 8)
+        end(served, run)
+    url = f"/api/v1/experiments/{id}/search"
+    (whole,) = [served.session.get(url)["brackets"][0]["rungs"][0]["trials"]]
+    assert len(whole) == 4 and folded == [id]
+    for limit in (1, 2):
+        (rung, *_) = served.session.get(url, params={"limit": limit})["brackets"][0]["rungs"]
+        assert rung["trials"] == whole[:limit] and folded == [id]
+    (rung, *_) = served.session.get(url, params={"limit": 3})["brackets"][0]["rungs"]
+    assert rung["trials"] == whole[:3] and folded == [id, id], "what is not kept is computed again"
+
+
+def test_the_searches_that_were_looked_at_last_are_kept(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    folded = computed(served, monkeypatch)
+    monkeypatch.setattr(searches, "_KEPT", 2)
+    ids = [create(served, name="single") for _ in range(3)]
+    for id in ids:
+        (run,) = live(served, id)
+        train(served, run, 4, 0.5)
+        end(served, run)
+    for id in [*ids[:2], ids[0], ids[2], ids[0], ids[1]]:
+        experiments.search(served.session, id)
+    assert folded == [*ids, ids[1]]
 
 
 def test_a_search_that_goes_on_is_told_as_it_stands(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,30 +259,25 @@ def test_a_search_that_goes_on_is_told_as_it_stands(served: Served, monkeypatch:
     for run in live(served, id):
         served.daemon.ledger.do(events.AttemptEnded(run.id, -1, None, None, time.time()))
     assert experiments.search(served.session, id)["trialsEnded"] == 2
-    file = served.daemon.installation.home.search(id)
-    kept = file.read_bytes()
     served.session.post("/api/v1/experiments/continue", json={"id": id})
     assert experiments.search(served.session, id)["trialsEnded"] == 0
-    assert file.read_bytes() == kept and folded == [id]
+    assert folded == [id]
     for run in live(served, id):
         train(served, run, 4, 0.5)
         end(served, run)
     for _ in range(2):
-        forget(served)
-        found = experiments.search(served.session, id)
-        assert (found["trialsEnded"], found["progress"]) == (2, 1.0)
-    assert file.read_bytes() != kept and folded == [id, id]
+        answer = experiments.search(served.session, id)
+        assert (answer["trialsEnded"], answer["progress"]) == (2, 1.0)
+    assert folded == [id, id]
 
 
-def test_what_is_kept_of_a_search_goes_with_its_files(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    computed(served, monkeypatch)
+def test_a_file_about_a_search_of_an_earlier_release_goes_with_it(served: Served) -> None:
     id = create(served, name="single")
     (run,) = live(served, id)
     train(served, run, 4, 0.5)
     end(served, run)
-    experiments.search(served.session, id)
     file = served.daemon.installation.home.search(id)
-    assert file.exists()
+    file.write_text("{}")
     served.delete(id)
     assert not file.exists() and file.parent.exists()
 
@@ -287,29 +292,6 @@ def test_a_search_that_is_being_deleted_is_told_as_it_ended(served: Served) -> N
     served.session.delete(f"/api/v1/experiments/{id}")
     forget(served)
     assert experiments.search(served.session, id) == before
-
-
-@pytest.mark.parametrize("done", [False, True])
-def test_a_search_that_is_deleted_while_it_is_computed_leaves_nothing(
-    served: Served, monkeypatch: pytest.MonkeyPatch, done: bool
-) -> None:
-    computed(served, monkeypatch)
-    id = create(served, name="single")
-    (run,) = live(served, id)
-    train(served, run, 4, 0.5)
-    end(served, run)
-    write = ended_search.write
-
-    def late(*about: Any) -> None:
-        served.delete(id) if done else served.session.delete(f"/api/v1/experiments/{id}")
-        write(*about)
-
-    monkeypatch.setattr(ended_search, "write", late)
-    assert len(experiments.search(served.session, id)["trials"]) == 1
-    assert not served.daemon.installation.home.search(id).exists()
-    with contextlib.suppress(NotFound):
-        experiments.search(served.session, id)
-    assert not served.daemon.installation.home.search(id).exists()
 
 
 def test_a_deleted_search_is_not_found(served: Served) -> None:
