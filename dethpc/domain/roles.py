@@ -16,9 +16,9 @@ class Role(IntEnum):
     VIEWER = 1
     """Sees experiments, metrics, logs, code and configurations, without their secrets."""
     EDITOR = 2
-    """Also creates, stops and deletes experiments, and manages projects, models and templates."""
+    """Also creates, stops, deletes and queues experiments, and manages projects, models and templates."""
     ADMIN = 3
-    """Also manages users, workspaces, the queue and the cluster, as the owner does."""
+    """Also manages users, workspaces and the cluster, as the owner does."""
 
 
 NAMES = {Role.ADMIN: "ClusterAdmin", Role.EDITOR: "Editor", Role.VIEWER: "Viewer"}

@@ -204,13 +204,22 @@ async def creating(request: Request) -> bool:
     return page is None or page.may is May.RUN
 
 
-async def readable(request: Request) -> SqlStore | NarrowStore:
-    """What the principal may see of the store; and where the request changes something, what they may change."""
+def _narrowed(request: Request, role: Role) -> SqlStore | NarrowStore:
+    """What lies where the principal has this role."""
     who: Principal | None = getattr(request.state, "principal", None)
-    role = Role.VIEWER if is_read(request.method, request.url.path) else Role.EDITOR
     workspaces = who.workspaces_as(role) if who is not None and who.workspaces else None
     store: SqlStore = services(request).store
     return store if workspaces is None else NarrowStore(store, workspaces)
+
+
+async def readable(request: Request) -> SqlStore | NarrowStore:
+    """What the principal may see of the store; and where the request changes something, what they may change."""
+    return _narrowed(request, Role.VIEWER if is_read(request.method, request.url.path) else Role.EDITOR)
+
+
+async def visible(request: Request) -> SqlStore | NarrowStore:
+    """What the principal may see of the store, also where the request changes something."""
+    return _narrowed(request, Role.VIEWER)
 
 
 TheStore = Annotated[SqlStore | NarrowStore, Depends(readable)]
@@ -222,6 +231,7 @@ async def visible_records(request: Request) -> RecordReader:
     return services(request).records.within(who.workspaces_as(Role.VIEWER))
 
 
+VisibleStore = Annotated[SqlStore | NarrowStore, Depends(visible)]
 VisibleRecords = Annotated[RecordReader, Depends(visible_records)]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dethpc.client.nouns import config_policies, experiments, tasks, workspaces
+from dethpc.client.nouns import config_policies, experiments, jobs, tasks, workspaces
 from dethpc.domain.records import ConfigPolicy
 from dethpc.errors import ConfigError, NotFound, Refused
 from dethpc.master.rebuild import recreate
@@ -157,6 +157,21 @@ def test_the_queue_takes_no_priority_before_the_limit(served: Served) -> None:
         update(id, limit)
     priorities = {row["jobId"]: row["priority"] for row in served.session.get("/api/v1/job-queues")["jobs"]}
     assert priorities == {job: 10, command: 20}
+
+
+def test_the_queue_takes_nothing_else_that_a_policy_forbids(served: Served) -> None:
+    first, second = (experiments.create(served.session, YAML, [])["experiment"]["jobId"] for _ in range(2))
+    jobs.update(served.session, [{"jobId": first, "priority": 5}])
+    config_policies.put(served.session, "constraints: {priority_limit: 10}", 1)
+    jobs.update(served.session, [{"jobId": first, "resourcePool": "default"}])
+    for change in ({"jobId": second, "aheadOf": first}, {"jobId": second, "behindOf": first}):
+        with pytest.raises(Refused, match="resources.priority is 5, and .* allows no priority before 10"):
+            jobs.update(served.session, [change])
+    jobs.update(served.session, [{"jobId": first, "priority": 20}, {"jobId": second, "aheadOf": first}])
+    config_policies.put(served.session, "invariant_config: {resources: {resource_pool: default, weight: 1.0}}", 1)
+    for change, value in (({"resourcePool": "large"}, "resource_pool"), ({"weight": 9}, "weight")):
+        with pytest.raises(Refused, match=f"resources.{value} cannot be .*: the config policy of workspace 1 says"):
+            jobs.update(served.session, [{"jobId": first, **change}])
 
 
 def test_policies_of_now_bind_what_is_continued(served: Served) -> None:

@@ -252,6 +252,7 @@ EDITOR = """
     DELETE /api/v1/experiments/{experiment_id}/tensorboard-files
     POST /api/v1/experiments/{experiment_id}/unarchive
     POST /api/v1/generic-tasks
+    POST /api/v1/job-queues
     POST /api/v1/models
     DELETE /api/v1/models/{model_name}
     PATCH /api/v1/models/{model_name}
@@ -333,7 +334,6 @@ ADMIN = """
     POST /api/v1/images/prune
     GET /api/v1/images/pulls/{task_id}
     GET /api/v1/images/unneeded
-    POST /api/v1/job-queues
     DELETE /api/v1/master/cluster_message
     PUT /api/v1/master/cluster_message
     GET /api/v1/master/config

@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from dethpc.client import Session
-from dethpc.client.nouns import experiments, models, roles, tasks, templates, webhooks, workspaces
+from dethpc.client.nouns import experiments, jobs, models, roles, tasks, templates, webhooks, workspaces
 from dethpc.domain.facts import Attempt
 from dethpc.domain.ids import task_id
 from dethpc.domain.records import RoleAssignment, TokenKind, User, WorkspaceRole
@@ -227,6 +227,7 @@ def bodies(n: int) -> dict[str, Any]:
         "userRoleAssignments": [assignment],
         "numDays": 3,
         "reason": "x",
+        "updates": [{"jobId": str(120 + n), "priority": 3}],
         "data": {"title": "a", "description": "b", "level": "info"},
         "trialSourceInfo": {"trialId": id, "checkpointUuid": uuid},
     }
@@ -317,6 +318,30 @@ def test_an_editor_of_a_workspace_acts_there_and_nowhere_else(two: Two) -> None:
     assert "experiment 112 not found" in [one["error"] for one in results]
     with pytest.raises(ForbiddenException):
         workspaces.change_workspace(user, 2, name="mine")
+
+
+def test_who_may_change_an_experiment_changes_its_job(two: Two) -> None:
+    owner = two.served.session
+    mine, other = (str(experiments.create(owner, YAML, [], project=project)["experiment"]["id"]) for project in (2, 3))
+
+    def order() -> list[str]:
+        return [row["entityId"] for row in jobs.listing(owner) if row["entityId"] in (mine, other)]
+
+    user, outsider = two.user(Role.EDITOR, everywhere=Role.VIEWER), two.user(Role.EDITOR, "ada")
+    jobs.update(user, [{"jobId": mine, "priority": 50}])
+    assert order() == [other, mine]
+    jobs.update(user, [{"jobId": mine, "aheadOf": other}])
+    assert order() == [mine, other], "beside a job that she only sees"
+    with pytest.raises(ForbiddenException):
+        jobs.update(user, [{"jobId": mine, "priority": 1}, {"jobId": other, "priority": 50}])
+    for change in ({"jobId": mine, "aheadOf": other}, {"jobId": other, "priority": 50}):
+        with pytest.raises(NotFound, match=f"job {other} not found"):
+            jobs.update(outsider, [change])
+    with pytest.raises(ForbiddenException):
+        jobs.update(two.user(Role.VIEWER, "hedy"), [{"jobId": mine, "priority": 50}])
+    assert [row["priority"] for row in jobs.listing(owner)] == [42] * 4
+    jobs.update(outsider, [{"jobId": mine, "priority": 60}])
+    assert order() == [other, mine]
 
 
 def test_an_id_of_digits_that_is_a_text_is_looked_up_as_one(two: Two) -> None:

@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from dethpc.domain import facts
 from dethpc.domain.facts import Experiment
 from dethpc.domain.records import ConfigPolicy
+from dethpc.domain.roles import Role
 from dethpc.domain.states import State, TaskKind
 from dethpc.engine.events import QueueChange
 from dethpc.engine.queueing.pools import Kind
@@ -22,10 +23,10 @@ from dethpc.master.durable.records import Records
 from dethpc.master.experiments import config_policies
 from dethpc.master.experiments.control import Control
 from dethpc.master.http.access import (
+    EditorSomewhere,
     Limit,
     Offset,
     OrderBy,
-    Owner,
     Reading,
     TheCluster,
     TheControl,
@@ -35,6 +36,7 @@ from dethpc.master.http.access import (
     TheWaits,
     Viewer,
     ViewerSomewhere,
+    VisibleStore,
 )
 from dethpc.master.http.models import JOB_STATES, Float, Pagination, Wire, names_of_states, paged, time, time_or_none
 from dethpc.master.http.router import new_router
@@ -343,10 +345,12 @@ def queue_stats(
 
 @router.post("/job-queues")
 def update(
-    request: QueueUpdate, control: TheControl, records: TheRecords, connection: Reading, who: Owner
+    request: QueueUpdate, control: TheControl, records: TheRecords, visible: VisibleStore, who: EditorSomewhere
 ) -> dict[str, Any]:
-    """Change priorities, weights, places and pools of jobs: all that the request says, in its order, or nothing."""
-    jobs = {job.queue_id: job for job in stored.jobs(connection)}
+    """Change priorities, weights, places and pools of jobs: all that the request says, in its order, or nothing. Who may change an
+    experiment or a task may change its job, and put it beside any job that they see."""
+    with visible.read() as connection:
+        jobs = {job.queue_id: job for job in stored.jobs(connection)}
     entities = {queue_id: job.id for queue_id, job in jobs.items()}
 
     def neighbour(job_id: str | None) -> str | None:
@@ -365,10 +369,28 @@ def update(
             )
         )
     for change in changes:
-        for policy in _policies(records, jobs[change.queue_id]):
-            config_policies.check_priority(change.priority, policy)
+        who.must_be(Role.EDITOR, jobs[change.queue_id].workspace_id)
+    _check_policies(records, jobs, changes)
     control.update_queue(changes)
     return {}
+
+
+def _check_policies(records: Records, jobs: Mapping[str, QueuedJob], changes: Sequence[QueueChange]) -> None:
+    """Raises Refused where the config policies that bind a job forbid what it is to get. A job that is put beside another one gets
+    its priority."""
+    priorities = {queue_id: job.priority for queue_id, job in jobs.items()}
+    for change in changes:
+        job, beside = jobs[change.queue_id], change.ahead_of or change.behind_of
+        priority = change.priority if beside is None else priorities[beside]
+        if priority == priorities[job.queue_id]:
+            priority = None
+        for policy in _policies(records, job):
+            config_policies.check_priority(priority, policy)
+            config_policies.check_invariant(
+                {"priority": priority, "weight": change.weight, "resource_pool": change.pool}, policy
+            )
+        if priority is not None:
+            priorities[job.queue_id] = priority
 
 
 def _policies(records: Records, job: QueuedJob) -> Sequence[ConfigPolicy]:
