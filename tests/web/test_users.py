@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from dethpc.client import Session, login
-from dethpc.client.nouns import roles, users
+from dethpc.client.nouns import roles, users, workspaces
 from tests.master.conftest import Served, experiment, trained, trial
 from tests.web.conftest import Visitor
 
@@ -58,6 +60,30 @@ def test_an_editor_of_one_workspace_has_the_buttons(grace: Visitor, served: Serv
     assert 'class="looks-only"' not in grace.get("experiments/1").text
     grace.post("experiments/1/act", {"action": "archive"})
     assert served.session.get("/api/v1/experiments/1")["experiment"]["archived"] is True
+
+
+def test_who_launches_a_command_chooses_among_the_workspaces_of_their_role(grace: Visitor, served: Served) -> None:
+    choices = r"<option [^>]+>([^<]+)</option>"
+    vision, audio, _, old = (
+        workspaces.create_workspace(served.session, name)["id"] for name in ("Vision", "Audio", "Closed", "Old")
+    )
+    workspaces.act_on_workspace(served.session, old, "archive")
+    for id in (vision, audio, old):
+        roles.assign(served.session, "Editor", user_id=2, workspace_id=id)
+
+    def select() -> str:
+        return grace.get("tasks/new").text.partition('name="workspace"')[2].partition("</select>")[0]
+
+    assert re.findall(choices, select()) == ["Vision", "Audio"]
+    roles.assign(served.session, "Editor", user_id=2)
+    assert re.findall(choices, shown := select()) == ["Uncategorized", "Vision", "Audio", "Closed"]
+    assert re.findall(r'<option value="(\d+)" selected>', shown) == ["1"]
+    form = {"action": "launch", "program": "sleep 100", "slots": "1", "pool": "default", "workspace": str(audio)}
+    assert grace.post("tasks/new", form).status == 303
+    (task,) = served.session.get("/api/v1/launched-tasks?live=true")["tasks"]
+    assert task["workspaceId"] == audio
+    page = grace.post("tasks/new", {**form, "slots": "many"}).text
+    assert f'<option value="{audio}" selected>' in page, "nobody chooses again"
 
 
 def test_what_is_made_for_the_owner_is_shown_to_no_other(grace: Visitor, visitor: Visitor) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Sequence
+from typing import Any, FrozenSet, List, Optional, Sequence
 
 from dethpc.client import names
 from dethpc.client.session import Json, Session
@@ -12,6 +12,18 @@ def permissions(session: Session) -> Json:
     """``roles`` that the user of ``session`` has, with their ``permissions``."""
     summary: Json = session.get("/api/v1/permissions/summary")
     return summary
+
+
+def workspaces_with(session: Session, permission: str) -> Optional[FrozenSet[int]]:
+    """Ids of those in which the user of ``session`` has it; None: all. ``permission``: as Determined calls it, such as
+    CREATE_EXPERIMENT."""
+    summary = permissions(session)
+    id = f"PERMISSION_TYPE_{permission}"
+    having = {row["roleId"] for row in summary["roles"] if any(one["id"] == id for one in row["permissions"])}
+    scopes = [one for one in summary["assignments"] if one["roleId"] in having]
+    if any(one["scopeCluster"] for one in scopes):
+        return None
+    return frozenset(workspace for one in scopes for workspace in one["scopeWorkspaceIds"])
 
 
 def roles(session: Session) -> List[Json]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dethpc.client.nouns import cluster, tasks
+from dethpc.client.nouns import cluster, roles, tasks, workspaces
+from dethpc.client.session import Json, Session
 from dethpc.errors import ConfigError, DethpcError, MasterUnreachable, Problem, Refused, Unauthorized
 from dethpc.web.asked import Answer, Goto, Page, PageRequest
 
@@ -26,13 +27,22 @@ def command(request: PageRequest) -> Answer:
             refused = str(error)
     pools = cluster.resource_pools(request.session)
     usual = next((pool["name"] for pool in pools if pool.get("defaultComputePool")), "")
+    spaces = _workspaces(request.session)
     shown: dict[str, object] = {
-        "entered": {"slots": "1", "pool": usual, **request.form},
+        "entered": {"slots": "1", "pool": usual, "workspace": str(spaces[0]["id"]) if spaces else "", **request.form},
         "pools": [pool["name"] for pool in pools],
+        "workspaces": spaces,
         "problems": problems,
         "refused": refused,
     }
     return Page("task/launch.html", shown, status=422 if problems or refused else 200)
+
+
+def _workspaces(session: Session) -> list[Json]:
+    """Those in which the user may launch something, the one that tasks are in by default first."""
+    own = roles.workspaces_with(session, "CREATE_EXPERIMENT")
+    rows = workspaces.workspaces(session, archived=False)
+    return sorted((row for row in rows if own is None or row["id"] in own), key=lambda row: not row["immutable"])
 
 
 def _launched(request: PageRequest) -> Goto:
@@ -47,7 +57,8 @@ def _launched(request: PageRequest) -> Goto:
         "resources": {"slots": int(slots), "resource_pool": form.get("pool", "")},
     }
     config |= {name: form[name] for name in ("description", "work_dir") if form.get(name)}
-    answer = tasks.launch(request.session, "commands", config, [], environment=None)
+    place = {"workspaceId": int(form["workspace"])} if form.get("workspace", "").isdecimal() else {}
+    answer = tasks.launch(request.session, "commands", config, [], environment=None, **place)
     notes = [*(answer.get("warnings") or []), *(answer.get("notes") or [])]
     return Goto(f"tasks/{answer['command']['id']}/logs", " ".join(["Launched the command.", *notes])[:1500])
 
