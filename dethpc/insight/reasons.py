@@ -104,8 +104,9 @@ def _resources(case: Case) -> Sentences:
 
 
 def _by(jobs: Sequence[QueuedJob], how: str) -> str:
+    """Whoever reads it: jobs of all users of a master run as its owner."""
     mine = sum(job.mine for job in jobs)
-    whose = [f"{plural(mine, 'job')} of yours"] if mine else []
+    whose = [f"{plural(mine, 'job')} of this master's owner"] if mine else []
     whose += [f"{plural(len(jobs) - mine, 'job')} of other users"] if len(jobs) > mine else []
     return f" {how} {' and '.join(whose)}" if whose else ""
 
@@ -122,7 +123,7 @@ def _priority(case: Case) -> Sentences:
     why = f"{plural(len(ahead), 'job')} {'is' if len(ahead) == 1 else 'are'} ahead of it in partition {case.partition}"
     why += f" ({_by(ahead, '').strip()})"
     if all(job.mine for job in ahead):
-        remedy = "they are your own: move this one ahead with det job update, or cancel others"
+        remedy = "move this one ahead of those of this master with det job update"
     return why, remedy
 
 

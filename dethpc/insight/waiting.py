@@ -174,7 +174,8 @@ def in_queue(state: ClusterState, experiment: ExperimentState, at: float) -> Wai
     if pending < window(state, row.pool):
         return WaitReason("next", "it is next to be submitted")
     ahead = ahead_of(state, experiment, at)
-    why = f"{plural(pending, 'run')} of yours wait in the scheduler's queue for pool {row.pool}, which is the pool's window"
+    why = f"{plural(pending, 'run')} of this master {'waits' if pending == 1 else 'wait'} in the scheduler's queue"
+    why += f" for pool {row.pool}, which is the pool's window"
     if not ahead:
         return WaitReason("window", f"{why}; it is next")
     why += f", and {plural(ahead, 'trial')} of other experiments come first"

@@ -46,7 +46,7 @@ def full(slurm: Cluster) -> Iterator[str]:
             wait_until(asked)
         except AssertionError as error:
             raise AssertionError(f"{error}; salloc: {said}") from error
-        yield "1 job of other users" if other else "1 job of yours"
+        yield "1 job of other users" if other else "1 job of this master's owner"
     finally:
         slurm.run("scancel", "--name=theirs")
 

@@ -86,7 +86,7 @@ def test_no_word_is_too_strange(reason: str, known: bool) -> None:
 def test_resources_says_who_has_them_and_what_would_fit_now() -> None:
     said = in_scheduler("Resources", ASKED, replace(VIEW, queue=QUEUE), "8")
     assert said.why == (
-        "it waits for 4 GPUs on one node to be free: 12 of 16 slots of pool main are in use by 1 job of yours"
+        "it waits for 4 GPUs on one node to be free: 12 of 16 slots of pool main are in use by 1 job of this master's owner"
         " and 1 job of other users"
     )
     assert said.remedy == "a trial of 1 GPU would find room now (resources.slots_per_trial)"
@@ -125,7 +125,7 @@ def test_priority_counts_who_is_ahead_and_whose_they_are() -> None:
     )
     assert "2 jobs are ahead" in in_scheduler("Priority", ASKED, view, "9").why
     mine = replace(VIEW, queue=[job for job in QUEUE if job.mine])
-    assert "your own" in in_scheduler("Priority", ASKED, mine, "9").remedy
+    assert "det job update" in in_scheduler("Priority", ASKED, mine, "9").remedy
     assert "no job is ahead" in in_scheduler("Priority", ASKED, mine, "8").why
 
 
@@ -195,7 +195,7 @@ def test_our_own_queue_says_which_of_its_limits_is_reached() -> None:
     of = world.state.experiments
 
     said = in_queue(world.state, of[first.id], world.clock)
-    assert said.cause == "window" and "1 run of yours wait" in said.why and "it is next" in said.why
+    assert said.cause == "window" and "1 run of this master waits" in said.why and "it is next" in said.why
     said = in_queue(world.state, of[second.id], world.clock)
     assert said.cause == "window" and "3 trials of other experiments come first" in said.why
     assert "priority" in said.remedy
