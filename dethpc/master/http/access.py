@@ -9,6 +9,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, TypeVar, cast
 
 from fastapi import Depends, Query, Request
@@ -104,9 +105,8 @@ async def _check_role(request: Request, who: Principal, role: Role, *, in_any_wo
     """Raises: Forbidden; NotFound about what lies in a workspace that the user does not see."""
     if who.is_run or who.role >= role:
         return
-    lacking = 0
+    places = await asyncio.to_thread(_places, request) if who.role or who.workspaces else {}
     if who.workspaces:
-        places = await asyncio.to_thread(_places, request)
         for name, workspaces in places.items():
             if not workspaces or any(who.role_in(id) < Role.VIEWER for id in workspaces):
                 if _names_new(request):
@@ -116,10 +116,11 @@ async def _check_role(request: Request, who: Principal, role: Role, *, in_any_wo
                 raise NotFound(f"{name} not found")
         if places and all(who.role_in(id) >= role for workspaces in places.values() for id in workspaces):
             return
-        lacking = next((id for ids in places.values() for id in sorted(ids) if who.role_in(id) < role), 0)
         if not places and in_any_workspace and max(who.workspaces.values()) >= role:
             return
-    who.must_be(role, lacking)
+    lacking = next((id for ids in places.values() for id in sorted(ids) if who.role_in(id) < role), 0)
+    somewhere = in_any_workspace or any(_named(request))
+    await asyncio.to_thread(partial(who.must_be, role, lacking, somewhere=somewhere))
 
 
 _NOUNS = {

@@ -14,16 +14,17 @@ import hmac
 import os
 import re
 import secrets
+import shlex
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dethpc.client.proof import RunToken, proof
 from dethpc.domain.facts import Run
-from dethpc.domain.records import Group, RoleAssignment, Token, TokenKind, User, WorkspaceRole
+from dethpc.domain.records import UNCATEGORIZED, Group, RoleAssignment, Token, TokenKind, User, Workspace, WorkspaceRole
 from dethpc.domain.roles import NAMES, Role
 from dethpc.domain.states import RunState
 from dethpc.errors import MasterError, NotFound, Refused, RunOver, Unauthorized
@@ -67,6 +68,8 @@ class Principal:
     role: Role = Role.NONE
     workspaces: Mapping[int, Role] = field(default_factory=dict)
     """The user's roles in single workspaces, by id. ``role`` holds for all of them."""
+    workspace_name: Callable[[int], str] = field(default=lambda id: "", repr=False, compare=False)
+    """By id; may read the database."""
 
     @property
     def is_run(self) -> bool:
@@ -90,22 +93,38 @@ class Principal:
             return None
         return frozenset(id for id, own in self.workspaces.items() if own >= role)
 
-    def must_be(self, role: Role, workspace_id: int = 0) -> None:
-        """Raises Forbidden for a user who is less, in all workspaces or in this one. What a run may do is not a matter of roles."""
+    def must_be(self, role: Role, workspace_id: int = 0, *, somewhere: bool = False) -> None:
+        """Raises Forbidden for a user who is less, in all workspaces or in this one, and advises the least role that suffices.
+        ``somewhere``: that in one workspace does. What a run may do is not a matter of roles. May read the database."""
         if self.is_run or self.role_in(workspace_id) >= role:
             return
-        name, where, option = NAMES[role], "", ""
+        name = "WorkspaceAdmin" if role is Role.ADMIN and (workspace_id or somewhere) else NAMES[role]
+        where, option = "", ""
         if workspace_id:
-            name = "WorkspaceAdmin" if role is Role.ADMIN else name
-            where, option = f" in workspace {workspace_id}", " --workspace-name NAME"
+            where, option = f" in {self._shown(workspace_id)}", f" --workspace-name {self._word(workspace_id)}"
+        elif somewhere:
+            where, option = " in a workspace", " --workspace-name NAME"
         elif self.workspaces:
             where = " in all workspaces"
-        elsewhere = ", ".join(str(id) for id in sorted(self.workspaces_as(role) or ()))
-        there = f"; it holds in workspace {elsewhere} alone" if elsewhere else ""
+        elsewhere = ", ".join(self._shown(id) for id in sorted(self.workspaces_as(role) or ()))
+        there = f"; it holds in {elsewhere} alone" if elsewhere else ""
         raise Forbidden(
             f"user {self.username!r} needs the role {name}{where} for this{there}. An admin can assign it: "
             f"det rbac assign-role {name} --username-to-assign {self.username}{option}"
         )
+
+    def _name(self, workspace_id: int) -> str:
+        """ "" where the user does not see it. Everybody knows Uncategorized, which is where things are by default."""
+        seen = workspace_id == UNCATEGORIZED or self.role_in(workspace_id) >= Role.VIEWER
+        return self.workspace_name(workspace_id) if seen else ""
+
+    def _shown(self, workspace_id: int) -> str:
+        name = self._name(workspace_id)
+        return f"workspace {repr(name) if name else workspace_id}"
+
+    def _word(self, workspace_id: int) -> str:
+        """For a command line."""
+        return shlex.quote(self._name(workspace_id) or str(workspace_id))
 
 
 class Forbidden(MasterError):
@@ -170,7 +189,11 @@ class Auth:
             display_name=user.display_name,
             role=role,
             workspaces=workspaces,
+            workspace_name=self._workspace_name,
         )
+
+    def _workspace_name(self, id: int) -> str:
+        return next((row.name for row in self._records.find(Workspace, id=id)), "")
 
     def _roles(self, user: User) -> tuple[Role, dict[int, Role]]:
         """The one that holds for all workspaces, and those in single ones."""

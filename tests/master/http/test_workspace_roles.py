@@ -480,19 +480,47 @@ def test_the_published_client_assigns_a_role_in_a_workspace(two: Two, published:
 
 def test_a_refusal_names_the_workspace_and_where_the_role_holds(two: Two) -> None:
     grace = two.user(Role.EDITOR)
-    with pytest.raises(ForbiddenException, match="Editor in workspace 1 for this; it holds in workspace 2 alone"):
+    refused = "Editor in workspace 'Uncategorized' for this; it holds in workspace 'nebula space' alone"
+    with pytest.raises(ForbiddenException, match=f"{refused}.* --workspace-name Uncategorized$"):
         experiments.create(grace, YAML, [])
     mistaken = f"{YAML}\nworkspace: nebula space\nproject: nowhere\n"
-    with pytest.raises(ForbiddenException, match="in workspace 1 .*there is no project 'nowhere'"):
+    with pytest.raises(ForbiddenException, match="in workspace 'Uncategorized' .*there is no project 'nowhere'"):
         experiments.create(grace, mistaken, [])
-    with pytest.raises(ForbiddenException, match="WorkspaceAdmin in workspace 2 .*grace --workspace-name NAME"):
+    with pytest.raises(
+        ForbiddenException, match="WorkspaceAdmin in workspace 'nebula space' .*grace --workspace-name 'nebula space'$"
+    ):
         grace.patch("/api/v1/workspaces/2", {"name": "mine"})
-    with pytest.raises(ForbiddenException, match="the role Viewer in all workspaces for this; it holds in workspace 2"):
+    with pytest.raises(
+        ForbiddenException, match="the role Viewer in all workspaces for this; it holds in workspace 'nebula space'"
+    ):
         grace.get("/api/v1/agents")
+    with pytest.raises(ForbiddenException, match="WorkspaceAdmin in workspace 3 .*--workspace-name 3$"):
+        roles.assign(two.user(Role.ADMIN, "ada"), "Viewer", user_id=2, workspace_id=3)
     with pytest.raises(
         NotFound, match=r"role Editor is not assigned there: user \d+ does not have it in all workspaces"
     ):
         roles.unassign(two.served.session, "Editor", user_id=stored_id(two, "grace"))
+
+
+def test_a_refusal_advises_the_least_role_that_suffices(two: Two) -> None:
+    hedy, nobody = two.user(Role.NONE, "hedy", everywhere=Role.VIEWER), two.user(Role.NONE, "nobody")
+    there = "in workspace 'quasar space' for this. .* --workspace-name 'quasar space'$"
+    with pytest.raises(ForbiddenException, match=f"the role Editor {there}"):
+        experiments.act(hedy, 112, "archive")
+    with pytest.raises(ForbiddenException, match=f"the role WorkspaceAdmin {there}"):
+        workspaces.change_workspace(hedy, 3, name="mine")
+    for user in (hedy, nobody):
+        with pytest.raises(
+            ForbiddenException, match="the role Editor in a workspace for this. .* --workspace-name NAME$"
+        ):
+            experiments.create(user, YAML, [])
+        with pytest.raises(ForbiddenException, match=r"the role ClusterAdmin for this. .* --username-to-assign \w+$"):
+            workspaces.create_workspace(user, "another")
+    for refused in (experiments.listing, lambda user: experiments.get(user, 112)):
+        with pytest.raises(ForbiddenException, match="the role Viewer in a workspace for this"):
+            refused(nobody)
+    with pytest.raises(ForbiddenException, match="the role Editor in a workspace for this"):
+        experiments.act(nobody, 112, "archive")
 
 
 def stored_id(two: Two, name: str) -> int:
