@@ -53,7 +53,11 @@ class Login(Protocol):
 
     @property
     def role(self) -> Role:
-        """What the user may do: pages offer no more."""
+        """What the user may do in some workspace: pages offer no more."""
+
+    @property
+    def role_in_all(self) -> Role:
+        """What they may do everywhere, and with what lies in no workspace."""
 
 
 @dataclass(frozen=True, slots=True)

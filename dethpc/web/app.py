@@ -239,6 +239,7 @@ class Pages:
             "version": self._version,
             "inside": request.state.login is not None,
             "looks_only": request.state.login is not None and request.state.login.role < Role.EDITOR,
+            "administers": request.state.login is not None and request.state.login.role_in_all is Role.ADMIN,
             "login": self._cookie,
             "notice": self._notice() if request.state.login is not None else "",
             "said": ""

@@ -86,6 +86,26 @@ def test_who_launches_a_command_chooses_among_the_workspaces_of_their_role(grace
     assert f'<option value="{audio}" selected>' in page, "nobody chooses again"
 
 
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_no_link_of_the_frame_leads_to_a_refusal(grace: Visitor, served: Served, everywhere: bool) -> None:
+    if not everywhere:
+        roles.assign(served.session, "Viewer", user_id=2, workspace_id=1)
+        roles.unassign(served.session, "Viewer", user_id=2)
+    about = grace.get("about").text
+    links = re.findall(r'<a (?:class="mark" )?href="(?:\./)?([a-z]+)"', about)
+    assert {"experiments", "tasks", "queue", "cluster", "checkpoints", "sessions", "about"} <= set(links)
+    for link in links:
+        assert grace.get(link).status == 200, link
+    home = str(served.daemon.installation.home.root)
+    assert home not in about and "grace" in about and "checkpoint_storage" not in about
+    assert ("<h2>Nodes</h2>" in (cluster := grace.get("cluster").text)) is everywhere and "<h2>default</h2>" in cluster
+
+
+def test_the_frame_of_an_admin_has_the_doctor(visitor: Visitor, served: Served) -> None:
+    about = visitor.get("about").text
+    assert ">Doctor</a>" in about and str(served.daemon.installation.home.root) in about
+
+
 def test_what_is_made_for_the_owner_is_shown_to_no_other(grace: Visitor, visitor: Visitor) -> None:
     told_of_a_change = {"HX-Request": "true"}
     mine, theirs = (who.get("doctor", **told_of_a_change) for who in (visitor, grace))

@@ -81,6 +81,10 @@ class PageSession:
         """The highest, be it that of a single workspace: there, its buttons work."""
         return max(self.principal.role, *self.principal.workspaces.values(), Role.NONE)
 
+    @property
+    def role_in_all(self) -> Role:
+        return self.principal.role
+
 
 @dataclass(frozen=True, slots=True)
 class Grant:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 from urllib.parse import urlencode
 
 from dethpc.client.nouns import cluster
-from dethpc.errors import MasterError, Refused, Unauthorized
+from dethpc.errors import ForbiddenException, MasterError, Refused, Unauthorized
 from dethpc.web.asked import Answer, Goto, Page, PageRequest, up
 
 FOLLOWED = "followed"
@@ -65,11 +66,14 @@ def log_out(request: PageRequest) -> Answer:
 
 
 def about(request: PageRequest) -> Answer:
+    """Open to every user; paths and storage of the site are for admins."""
     shown = {
         "master": cluster.master(request.session),
-        "config": cluster.master_config(request.session),
+        "config": {},
         "user": request.session.get("/api/v1/me")["user"],
     }
+    with contextlib.suppress(ForbiddenException):
+        shown["config"] = cluster.master_config(request.session)
     return Page("about.html", shown)
 
 

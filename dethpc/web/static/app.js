@@ -242,7 +242,8 @@ document.addEventListener("keydown", (event) => {
   // A dialog that was closed keeps the focus until the next frame, which a busy browser draws late.
   const at = event.target.closest("dialog:not([open])") ? document.body : event.target;
   if (event.ctrlKey || event.metaKey || event.altKey || at.closest(TYPED)) return;
-  if (going && places[event.key]) { location.href = root + places[event.key]; return; }
+  const link = going && places[event.key] && document.querySelector(`header a[href="${root}${places[event.key]}"]`);
+  if (link) { location.href = link.href; return; }
   going = event.key === "g";
   const search = document.querySelector("[data-search]");
   if (event.key === "?") showKeys();
