@@ -161,10 +161,16 @@ def test_only_what_is_empty_is_deleted_and_its_id_is_given_to_no_other(served: S
         workspaces.delete_project(served.session, digits["id"])
     with pytest.raises(Refused, match=r"is not empty: it has projects \(Digits\)"):
         workspaces.delete_workspace(served.session, vision["id"])
-    workspaces.move_experiment(served.session, 1, 1)
-    workspaces.delete_project(served.session, digits["id"])
     models.create(served.session, "reader", workspaceId=vision["id"])
-    with pytest.raises(Refused, match=r"is not empty: it has models \(reader\)"):
+    more = [project_of(served, vision, name=f"p{n}")["id"] for n in range(5)]
+    with pytest.raises(
+        Refused, match=r"it has projects \(Digits, p0, p1, p2, p3 and 1 more\), models \(reader\); delete"
+    ):
+        workspaces.delete_workspace(served.session, vision["id"])
+    workspaces.move_experiment(served.session, 1, 1)
+    for id in (digits["id"], *more):
+        workspaces.delete_project(served.session, id)
+    with pytest.raises(Refused, match=r"is not empty: it has models \(reader\); delete or move them first"):
         workspaces.delete_workspace(served.session, vision["id"])
     models.change(served.session, "reader", workspaceId=1)
     workspaces.delete_workspace(served.session, vision["id"])

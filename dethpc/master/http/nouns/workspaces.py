@@ -303,11 +303,13 @@ def delete_workspace(workspace_id: int, records: TheRecords, launcher: TheLaunch
             "templates": records.find(stored.Template),
             "webhooks": live(records, stored.Webhook),
         }
+        inside = []
         for kind, rows in kinds.items():
             if names := sorted(str(one.name or one.id) for one in rows if one.workspace_id == row.id):
-                shown = ", ".join(names[:5])
-                what = f"it has {kind} ({shown}); delete or move them first"
-                raise Refused(f"workspace {row.name!r} is not empty: {what}")
+                more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+                inside.append(f"{kind} ({', '.join(names[:5])}{more})")
+        if inside:
+            raise Refused(f"workspace {row.name!r} is not empty: it has {', '.join(inside)}; delete or move them first")
         launcher.delete_workspace(row)
         records.copy(stored.Workspace, [(row.id,)])
         for kind_of_record in OF_ONE:
