@@ -37,6 +37,7 @@ def run(entrypoint: Sequence[str], detach: bool, **options: Any) -> None:
     if (
         not entrypoint
         and options["config_file"] is None
+        and options["template"] is None
         and not any(o.startswith("entrypoint=") for o in options["overrides"])
     ):
         raise click.UsageError("What shall run? Such as: det command run nvidia-smi")

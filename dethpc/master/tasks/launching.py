@@ -115,7 +115,7 @@ class Launcher:
                 config_policies.imposed(users_yaml, request.policies) as whole,
             ):
                 loaded = task_config.load(whole, defaults=self._defaults(request, whole))
-            config, notes = self._checked(loaded, request.kind, sent)
+                config, notes = self._checked(loaded, request.kind, sent)
             config = config_policies.bounded_task(config, request.policies)
         except ConfigError as error:
             raise error if isinstance(request.config, str) else _without_lines(error) from None
@@ -342,9 +342,10 @@ def _without_effect(config: TaskConfig, kind: TaskKind) -> Iterator[str]:
 
 
 def _without_lines(error: ConfigError) -> ConfigError:
-    """A mapping has no lines."""
+    """A mapping has no lines; what a template or a policy brought is said to be there."""
     for problem in error.problems:
-        problem.file, problem.line = None, None
+        if problem.file == "config":
+            problem.file, problem.line = None, None
     return ConfigError(error.problems)
 
 

@@ -46,3 +46,16 @@ def test_templates_are_managed_by_name(det: Any, tmp_path: Path) -> None:
     det("template", "rm", "three")
     det("template", "remove", "usual")
     assert json.loads(det("template", "list", "--json").stdout) == []
+
+
+def test_a_command_runs_what_its_template_says(det: Any, tmp_path: Path) -> None:
+    (tmp_path / "nap.yaml").write_text("entrypoint: sleep 1\nresources: {slots: 0}\n")
+    (tmp_path / "lost.yaml").write_text("resources: {resource_pool: nowhere}\n")
+    for name in ("nap", "lost"):
+        det("template", "set", name, f"{name}.yaml")
+    task = det("command", "run", "--template", "nap", "--detach").stdout.strip()
+    assert "sleep 1" in det("command", "config", task).stdout
+    said = det("command", "run", "--template", "lost", "true", code=1).output
+    assert "template lost: resources.resource_pool: 'nowhere' is not" in said
+    assert "entrypoint" in det("command", "run", "--template", "lost", code=1).output
+    det("command", "kill", task)

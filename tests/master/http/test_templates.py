@@ -114,6 +114,22 @@ def test_tasks_and_experiments_share_a_template(served: Served) -> None:
         created(served, OWN.replace("single", "single, metric: a"), template="idle")
 
 
+def test_what_a_template_brings_to_a_task_is_told_as_its_own_and_may_be_the_entrypoint(served: Served) -> None:
+    templates.put(served.session, "nap", {"entrypoint": "sleep 1", "resources": {"slots": 0}})
+    templates.put(served.session, "lost", {"resources": {"resource_pool": "nowhere"}})
+    assert (
+        served.session.post("/api/v1/commands", {"config": {}, "templateName": "nap"})["config"]["entrypoint"]
+        == "sleep 1"
+    )
+    with pytest.raises(ConfigError, match="^template lost: resources.resource_pool"):
+        served.session.post("/api/v1/commands", {"config": {"entrypoint": "true"}, "templateName": "lost"})
+    own = {"entrypoint": "true", "resources": {"slots": -1, "resource_pool": "default"}}
+    with pytest.raises(ConfigError, match="^(config: )?resources.slots"):
+        served.session.post("/api/v1/commands", {"config": own, "templateName": "lost"})
+    with pytest.raises(ConfigError, match="^(config: )?entrypoint"):
+        served.session.post("/api/v1/commands", {"config": {}, "templateName": "lost"})
+
+
 def test_an_unmanaged_experiment_has_the_fields_of_its_template_too(served: Served) -> None:
     templates.put(served.session, "usual", SHARED)
     body = {"config": "name: mine\n", "template": "usual", "unmanaged": True}
