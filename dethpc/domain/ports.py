@@ -54,6 +54,9 @@ class JobRequest:
     slots: int
     env: Mapping[str, str] = field(default_factory=dict)  # the complete environment of the submission
     nice: int = 0  # said in the script's directives, too
+    housekeeping: bool = (
+        False  # the master's own, such as removing files: it waits behind nothing that a person keeps open
+    )
     alike: str = (
         ""  # what it asks for: jobs for which that is the same may be elements of one array; empty: it goes alone
     )

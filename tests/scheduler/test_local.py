@@ -311,6 +311,29 @@ def test_jobs_without_slots_run_beside_a_full_machine(here: Here) -> None:
     assert here.record(full).state.live
 
 
+def test_housekeeping_waits_behind_no_jobs_without_slots_that_people_keep_open(here: Here) -> None:
+    kept_open = [here.submit("sleep 60", slots=0) for _ in os.sched_getaffinity(0)]
+    for job in kept_open:
+        here.wait(job, JobState.RUNNING)
+    waiting = here.submit("true", slots=0)
+    removal = request(here.home / "removal", "true", slots=0)
+    removal.housekeeping = True
+    here.wait(here.scheduler.submit(removal), JobState.COMPLETED)
+    assert here.record(waiting).state is JobState.PENDING and all(here.record(job).state.live for job in kept_open)
+
+
+def test_a_table_of_an_earlier_release_gets_the_columns_that_it_lacks(here: Here) -> None:
+    job = here.submit("true")
+    here.wait(job, JobState.COMPLETED)
+    for column in ("nice", "housekeeping"):
+        with Jobs(here.scheduler._jobs.folder).transaction() as table:
+            table.execute(f"ALTER TABLE jobs DROP COLUMN {column}")
+    again = LocalScheduler(here.home, slots=2, grace=1.0)
+    second = again.submit(request(here.home / "again", "true"))
+    here.wait(second, JobState.COMPLETED)
+    assert set(again.records([job, second])) == {job, second}
+
+
 def test_find_knows_ended_jobs_by_name_and_ids_are_never_used_again(here: Here) -> None:
     name = "det-$(id) 'x' ☃"
     first = here.submit("true", name=name)

@@ -65,6 +65,11 @@ class Submission:
     task: Task | None = None
     """A task that somebody launched; None: the run is a trial's, or a task's of the master's own."""
 
+    @property
+    def housekeeping(self) -> bool:
+        """Whether the run is of a task of the master's own."""
+        return self.task is None and not self.experiment.id
+
 
 class JobBuilder:
     """Knows the site. ``prepare`` may be called again for the same run: it writes the same directory."""
@@ -197,6 +202,7 @@ class JobBuilder:
             slots=run.slots,
             env=job_environment.bare() if environment else self._environment,
             nice=run.nice,
+            housekeeping=submission.housekeeping,
             alike=arrays.alike(script, comment),
         )
 

@@ -40,7 +40,8 @@ CREATE TABLE IF NOT EXISTS jobs (
     submitted_at REAL NOT NULL,
     started_at REAL,
     ended_at REAL,
-    nice INTEGER NOT NULL DEFAULT 0
+    nice INTEGER NOT NULL DEFAULT 0,
+    housekeeping INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS jobs_name ON jobs (name);
 CREATE INDEX IF NOT EXISTS jobs_state ON jobs (state, id);
@@ -74,6 +75,7 @@ class Job:
     started_at: float | None
     ended_at: float | None
     nice: int  # jobs start in the order of id + nice
+    housekeeping: int  # 1: no place that jobs without slots hold is counted against it
 
     def __post_init__(self) -> None:
         self.state = JobState(self.state)
@@ -121,8 +123,10 @@ class Jobs:
         with self.transaction() as table:
             for statement in _SCHEMA.split(";"):
                 table.execute(statement)
-            if "nice" not in (row[1] for row in table.execute("PRAGMA table_info(jobs)")):  # made by release 0.1
-                table.execute("ALTER TABLE jobs ADD COLUMN nice INTEGER NOT NULL DEFAULT 0")
+            there = {row[1] for row in table.execute("PRAGMA table_info(jobs)")}
+            for column in ("nice", "housekeeping"):
+                if column not in there:  # an earlier release made the table
+                    table.execute(f"ALTER TABLE jobs ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
 
     @contextmanager
     def transaction(self) -> Iterator[Table]:

@@ -19,6 +19,11 @@ from dethpc.scheduler.open_files import as_started
 
 _START_WITHIN = 20.0
 _ROOT = Path(__file__).parents[3]
+_QUEUES = {
+    "slots": "slots > 0",
+    "no slots": "slots = 0 AND NOT housekeeping",
+    "housekeeping": "slots = 0 AND housekeeping",
+}
 
 
 def schedule(jobs: Jobs, *, take: bool = False) -> int | None:
@@ -66,20 +71,21 @@ def claim(jobs: Jobs, job_id: int, node: str) -> Job | None:
 
 
 def _startable(table: Table, now: float) -> list[Job]:
-    """Strictly in order, so that a large job is not starved by small ones. Jobs without slots have a queue of their own."""
-    cores = len(os.sched_getaffinity(0))
-    free = len(_free(table))
-    without = cores - sum(1 for job in table.running() if job.slots == 0)
+    """Strictly in order, so that a large job is not starved by small ones. Jobs without slots have a queue of their own, and so
+    has the master's housekeeping, because the former may be kept open for as long as people like."""
+    rooms = dict.fromkeys(_QUEUES, len(os.sched_getaffinity(0)))
+    rooms["slots"] = len(_free(table))
+    for job in table.running():
+        if job.slots == 0:
+            rooms["housekeeping" if job.housekeeping else "no slots"] -= 1
     chosen = []
-    for with_slots, room in ((True, free), (False, without)):
-        rest = room
+    for queue, condition in _QUEUES.items():
         waiting = table.execute(
-            "SELECT id, slots, starting_until FROM jobs WHERE state = 'PENDING' AND (slots > 0) = ? ORDER BY id + nice, id",
-            (with_slots,),
+            f"SELECT id, slots, starting_until FROM jobs WHERE state = 'PENDING' AND {condition} ORDER BY id + nice, id"  # nosec B608
         )
         for job_id, slots, starting_until in waiting:
-            rest -= slots if with_slots else 1
-            if rest < 0:
+            rooms[queue] -= max(1, slots)
+            if rooms[queue] < 0:
                 break
             if starting_until < now:
                 chosen.append(job_id)
