@@ -187,7 +187,8 @@ class Creator:
         return None
 
     def create_unmanaged(self, owner: str, request: NewExperiment, external_id: str = "") -> Experiment:
-        """An experiment whose trials run elsewhere; the same ``external_id`` gives the same one. Raises ConfigError."""
+        """An experiment whose trials run elsewhere; the same ``external_id`` gives the same one. Raises ConfigError, NotFound,
+        Refused."""
         config_yaml = _revealed_text(request.config_yaml, self._store, self.defaults(), owner, None)
         with laid_over(config_yaml, request.template) as whole_yaml:
             config = load_config(config_of(whole_yaml), file="config", defaults=self.defaults()).config

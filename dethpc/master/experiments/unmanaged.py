@@ -23,6 +23,8 @@ from dethpc.domain.reports import Report, ReportKind
 from dethpc.domain.states import Intent, RunState, State, TaskKind
 from dethpc.engine import events
 from dethpc.errors import ConfigError, NotFound, Problem, Refused
+from dethpc.master.durable.records import RecordReader
+from dethpc.master.experiments.filing import open_project
 from dethpc.master.experiments.journals import Journals, write_log
 from dethpc.master.parts import Parts
 from dethpc.master.rounds import Rounds
@@ -102,13 +104,18 @@ class Unmanaged:
 
     def experiment(self, wish: events.CreateExperiment) -> Experiment:
         """A new experiment, or the one that has its ``external_id`` and was not deleted."""
+
+        def checked() -> events.Event:
+            open_project(RecordReader(self._store), wish.project_id)  # it may have been deleted or archived meanwhile
+            return wish
+
         with self._lock:
             if wish.external_id:
                 with self._store.read() as connection:
                     experiment = queries.experiment_of_external_id(connection, wish.external_id)
                 if experiment is not None:
                     return experiment
-            row = self._ledger.do(wish)[0]
+            row = self._ledger.do_after(checked)[0]
         assert isinstance(row, Experiment)
         return row
 

@@ -191,6 +191,8 @@ def test_nothing_is_created_in_or_moved_to_a_project_that_was_deleted_meanwhile(
     with pytest.raises(NotFound, match=f"project {digits} not found"):
         services.creator.create(served.owner, NewExperiment(YAML, project_id=digits))
     with pytest.raises(NotFound, match=f"project {digits} not found"):
+        services.creator.create_unmanaged(served.owner, NewExperiment(YAML, project_id=digits))
+    with pytest.raises(NotFound, match=f"project {digits} not found"):
         services.control.move(mine, digits)
     assert [row["projectId"] for row in experiments.listing(served.session)["experiments"]] == [1]
 
