@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any, Mapping
 
 from dethpc.errors import Refused
 
@@ -23,15 +24,48 @@ _WHAT = (
 LONGEST = 200
 """Characters of a name, where a noun has no limit of its own."""
 
+LONGEST_TEXT = 20_000
+"""Characters of a description, of notes and of a comment."""
+
+_TEXTS = ("description", "notes", "comment")
+
 
 def check(noun: str, name: str, longest: int = LONGEST) -> None:
     """Raises Refused for a name that cannot be told from others where it is shown, or has more than ``longest`` characters."""
     if not name.strip():
-        raise Refused(f"a {noun} needs a name")
+        raise Refused(f"{_a(noun)} needs a name")
     if len(name) > longest:
-        raise Refused(f"the name of a {noun} has at most {longest} characters, not {len(name)}")
+        raise Refused(f"the name of {_a(noun)} has at most {longest} characters, not {len(name)}")
     if not name.isprintable():
-        raise Refused(f"the name of a {noun} has only characters that can be seen, not {ascii(name)[:80]}")
+        raise Refused(f"the name of {_a(noun)} has only characters that can be seen, not {ascii(name)[:80]}")
+
+
+def check_fields(noun: str, fields: Mapping[str, Any], before: object = None) -> None:
+    """Raises Refused for a name, a label or a longer text among ``fields`` that is none. ``before``: their row. What is as it was
+    there passes: clients send back what they read, which an earlier release or a configuration may have brought."""
+    for field, value in fields.items():
+        was = getattr(before, field, None)
+        if field == "labels":
+            for label in value:
+                if label not in (was or ()):
+                    check("label", label)
+        elif field == "name" and value and value != was:
+            check(noun, value)
+        elif field in _TEXTS and value != was:
+            _check_text(f"{field} of {_a(noun)}", value)
+
+
+def _check_text(what: str, text: str) -> None:
+    if len(text) > LONGEST_TEXT:
+        raise Refused(f"the {what}: there are at most {LONGEST_TEXT} characters, not {len(text)}")
+    if control := next((c for c in text if c not in "\t\n\r" and (c < " " or "\x7f" <= c < "\xa0")), ""):
+        raise Refused(
+            f"the {what}: there are no control characters in it but tabs and ends of lines, not {ascii(control)}"
+        )
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def check_template(name: str) -> None:

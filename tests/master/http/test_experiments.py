@@ -9,12 +9,13 @@ import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import yaml
 
 from dethpc.client import Session
-from dethpc.client.nouns import checkpoints, experiments, jobs, users
+from dethpc.client.nouns import checkpoints, experiments, jobs, models, users, workspaces
 from dethpc.domain.context_files import WORTH_ASKING
 from dethpc.domain.facts import Checkpoint, Metric, Row
 from dethpc.domain.states import CheckpointState, RunState, State
@@ -192,6 +193,32 @@ def test_labels_that_no_utf8_spells_are_refused_and_those_of_before_spoil_no_lis
     with pytest.raises(ConfigError, match="labels"):
         served.session.post("/api/v1/experiments", json={"config": 'labels: ["x\\udcff"]\n' + YAML})
     assert ids(served, name="x\udcff") == []
+
+
+def test_what_cannot_be_shown_is_no_text_of_an_experiment_a_model_or_a_project(served: Served) -> None:
+    served.put([experiment(2)])
+    session = served.session
+    models.create(session, "reader")
+    project = workspaces.create_project(session, workspaces.create_workspace(session, "Vision")["id"], "Digits")["id"]
+    control, long = "a\x1b[2J", "x" * 100_000
+    for path, field in (
+        ("experiments/2", "name"),
+        ("experiments/2", "description"),
+        ("experiments/2", "notes"),
+        ("models/reader", "description"),
+        ("models/reader", "notes"),
+        (f"projects/{project}", "description"),
+    ):
+        for text in (control, long):
+            with pytest.raises(Refused, match=f"the {field} of a"):
+                session.patch(f"/api/v1/{path}", json={field: text})
+    for path in ("experiments/2", "models/reader"):
+        with pytest.raises(Refused, match="the name of a label"):
+            session.patch(f"/api/v1/{path}", json={"labels": [control]})
+    with pytest.raises(Refused, match="the name of a label"):
+        session.put("/api/v1/experiments/2/labels/" + quote(long[:300]), {})
+    with pytest.raises(Refused, match="the notes of a note"):
+        session.post(f"/api/v1/projects/{project}/notes", {"name": "n", "contents": control})
 
 
 def test_changes(served: Served) -> None:

@@ -16,6 +16,7 @@ from dethpc.domain.environment import Environment
 from dethpc.domain.records import Project
 from dethpc.domain.roles import Role
 from dethpc.domain.states import shown_as
+from dethpc.domain.text import names
 from dethpc.domain.trial_config import SearcherConfig
 from dethpc.engine import events
 from dethpc.engine.changes import ExperimentChanges
@@ -459,10 +460,12 @@ def patch(
         given |= {name: value for name, value in resources.items() if value is not None or name == "max_slots"}
         if len(resources) > 1 and resources.get("max_slots", 0) is None:
             given.pop("max_slots")
+    with records.reading() as connection:
+        row = queries.experiment(connection, experiment_id)
+    names.check_fields("experiment", given, row)
     if given.get("name", "x").strip() == "":
-        with records.reading() as connection:
-            if queries.experiment(connection, experiment_id).name.strip():
-                raise Refused("the name of an experiment cannot be empty")
+        if row.name.strip():
+            raise Refused("the name of an experiment cannot be empty")
         del given["name"]  # clients send back what they read: an earlier release gave none to those without
     if "max_slots" in given or "priority" in given:
         given |= _within_policies(records, experiment_id, given)
@@ -504,8 +507,10 @@ def remove_label(experiment_id: int, label: str, store: TheStore, control: TheCo
 
 def _set_labels(store: ReadStore, control: Control, experiment_id: int, change: Any) -> Labels:
     with store.read() as connection:
-        labels = queries.experiment(connection, experiment_id).labels
-    return Labels(labels=labels if change(labels) == labels else control.set_labels(experiment_id, change))
+        row = queries.experiment(connection, experiment_id)
+    changed = change(row.labels)
+    names.check_fields("experiment", {"labels": changed}, row)
+    return Labels(labels=row.labels if changed == row.labels else control.set_labels(experiment_id, change))
 
 
 # --- what belongs to it

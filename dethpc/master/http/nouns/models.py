@@ -196,6 +196,7 @@ def create_model(
     request: ModelFields, records: TheRecords, visible: VisibleRecords, who: EditorSomewhere
 ) -> ModelAnswer:
     with records.exclusive():
+        names.check_fields("model", _texts(request))
         now, workspace_id = clock.time(), _workspace(visible, request) or UNCATEGORIZED
         who.must_be(Role.EDITOR, workspace_id)
         row = records.add(
@@ -240,6 +241,7 @@ def change_model(
     with records.exclusive():
         row = _open(_model(records, model_name))
         fields = request.model_dump(include={"description", "metadata", "labels", "notes"}, exclude_none=True)
+        names.check_fields("model", _texts(request), row)
         workspace_id = _workspace(visible, request) or row.workspace_id
         who.must_be(Role.EDITOR, workspace_id)
         changed = replace(row, **fields, workspace_id=workspace_id, updated_at=clock.time())
@@ -330,6 +332,7 @@ def register_version(
         if checkpoint.decided is not CheckpointState.COMPLETED:
             state = checkpoint.decided.value
             raise Refused(f"checkpoint {checkpoint.uuid} is {state}: only one that is COMPLETED can be registered")
+        names.check_fields("version of a model", _given(request))
         now = clock.time()
         row = replace(row, versions=row.versions + 1, updated_at=now)
         version = stored.ModelVersion(row.name, row.versions, checkpoint.uuid, now, user_id=who.user_id, updated_at=now)
@@ -350,7 +353,9 @@ def change_version(
     with records.exclusive():
         row = _model(records, model_name)
         _version_answer(visible, row, number)
-        records.put(replace(_version(records, row, number), **_given(request), updated_at=clock.time()))
+        old = _version(records, row, number)
+        names.check_fields("version of a model", _given(request), old)
+        records.put(replace(old, **_given(request), updated_at=clock.time()))
     return _version_answer(visible, row, number)
 
 
@@ -484,6 +489,10 @@ def _workspace(records: RecordReader, request: ModelFields) -> int | None:
     if request.workspace_name:
         return filing.workspace_by_name(records, request.workspace_name).id
     return filing.workspace(records, request.workspace_id).id if request.workspace_id else None
+
+
+def _texts(request: ModelFields) -> dict[str, Any]:
+    return request.model_dump(include={"description", "labels", "notes"}, exclude_none=True)
 
 
 def _given(request: VersionFields) -> dict[str, Any]:

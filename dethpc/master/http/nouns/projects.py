@@ -13,6 +13,7 @@ from fastapi import Depends
 
 from dethpc.domain import records as stored
 from dethpc.domain.roles import Role
+from dethpc.domain.text import names
 from dethpc.errors import AlreadyExists, NotFound, Refused
 from dethpc.master.durable.ledger import Plan
 from dethpc.master.durable.records import Records
@@ -100,6 +101,7 @@ def projects(
 @router.post("/workspaces/{workspace_id}/projects")
 def create_project(workspace_id: int, request: ProjectFields, records: TheRecords, who: Editor) -> ProjectAnswer:
     with records.exclusive():
+        names.check_fields("project", {"description": request.description or ""})
         filing.open_workspace(records, workspace_id)
         all_projects = live(records, stored.Project)
         row = records.add(
@@ -141,6 +143,7 @@ def change_project(project_id: int, request: ProjectFields, records: TheRecords,
         if request.key is not None and request.key != row.key:
             row = replace(row, key=_key(request.key, row.name, others))
         if request.description is not None:
+            names.check_fields("project", {"description": request.description}, row)
             row = replace(row, description=request.description)
         records.put(row)
     return _project_answer(records, project_id)
@@ -261,6 +264,10 @@ def _archive_project(records: Records, project_id: int, archived: bool) -> None:
 def _with_notes(records: Records, project_id: int, change: Callable[[list[Note]], list[Note]]) -> Notes:
     with records.exclusive():
         row = filing.project(records, project_id)
-        notes = change([Note(**note) for note in row.notes])
+        there = [Note(**note) for note in row.notes]
+        notes = change(there)
+        for note in notes:
+            if note not in there:
+                names.check_fields("note", {"name": note.name, "notes": note.contents})
         records.put(replace(row, notes=[note.model_dump() for note in notes]))
     return Notes(notes=notes)

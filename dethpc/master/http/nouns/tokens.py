@@ -10,6 +10,7 @@ from typing import Annotated
 from fastapi import Depends, Query
 
 from dethpc.domain.records import Token, TokenKind, User
+from dethpc.domain.text import names
 from dethpc.errors import NotFound, Refused
 from dethpc.master.http.access import AnyUser, TheAuth, TheOrder, ThePage, TheRecords
 from dethpc.master.http.models import Given, Pagination, Wire, time, time_or_none
@@ -123,6 +124,7 @@ def create(request: NewToken, records: TheRecords, auth: TheAuth, who: AnyUser) 
     """For oneself; an admin can make one for another user. Nobody can see the token again: only its digest is kept."""
     user = records.get(User, request.user_id or who.user_id)
     may_change(who, user.id)
+    names.check_fields("token", {"description": request.description or ""})
     token, record = auth.make_token(TokenKind.ACCESS, _lifespan(request.lifespan), request.description or "", user.id)
     return MadeToken(token=token, token_id=record.id)
 
@@ -136,6 +138,7 @@ def change(token_id: int, request: TokenPatch, records: TheRecords, who: AnyUser
 
     def changed(token: Token) -> Token:
         description = token.description if request.description is None else request.description
+        names.check_fields("token", {"description": description}, token)
         return replace(token, description=description, revoked=token.revoked or bool(request.set_revoked))
 
     return TokenAnswer(token_info=TokenInfo.of(records.change(Token, token_id, to=changed)))
