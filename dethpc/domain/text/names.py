@@ -38,6 +38,10 @@ def check(noun: str, name: str, longest: int = LONGEST) -> None:
         raise Refused(f"the name of {_a(noun)} has at most {longest} characters, not {len(name)}")
     if not name.isprintable():
         raise Refused(f"the name of {_a(noun)} has only characters that can be seen, not {ascii(name)[:80]}")
+    if name in (".", ".."):
+        raise Refused(
+            f"the name of {_a(noun)} cannot be {name!r}: names are parts of addresses, where that means a folder"
+        )
 
 
 def check_fields(noun: str, fields: Mapping[str, Any], before: object = None) -> None:
@@ -71,10 +75,8 @@ def _a(noun: str) -> str:
 def check_template(name: str) -> None:
     """As ``check``. The name of a template is a part of its address as well."""
     check("template", name)
-    if "/" in name or name in (".", ".."):
-        raise Refused(
-            f"{name!r} is no name for a template: it is a part of an address, so it has no '/' and is not '.' or '..'"
-        )
+    if "/" in name:
+        raise Refused(f"{name!r} is no name for a template: it is a part of an address, so it has no '/'")
 
 
 def made_up(source: str) -> str:

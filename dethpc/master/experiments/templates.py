@@ -31,6 +31,7 @@ def named(records: RecordReader, name: str) -> config_template.Template:
 
 def create(records: Records, name: str, config: Mapping[str, Any], workspace_id: int = 0) -> Template:
     """Raises AlreadyExists, ConfigError, NotFound for a workspace that is not there, Refused."""
+    check_template(name)
     with records.exclusive():
         if records.find(Template, name=name):
             raise AlreadyExists(f"template {name!r} already exists")
@@ -59,7 +60,6 @@ def _put(
     records: Records, name: str, config: Mapping[str, Any], before: Mapping[str, Any], workspace_id: int
 ) -> Template:
     """``before``: whose secrets stand for those that ``config`` has masked, as it was shown."""
-    check_template(name)
     plain, problems = revealed(config, [before])
     if problems:
         raise ConfigError(problems)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +27,14 @@ def test_what_cannot_be_shown_is_no_name_and_no_text(fields: dict[str, Any], say
     with pytest.raises(Refused, match=says):
         names.check_fields("experiment", fields)
     names.check_fields("experiment", fields, SimpleNamespace(**fields))  # a client sends back what it read
+
+
+@pytest.mark.parametrize("noun", ["model", "template", "workspace", "project"])
+def test_a_folder_of_an_address_is_no_name(noun: str) -> None:
+    for name in (".", ".."):
+        with pytest.raises(Refused, match=f"the name of a {noun} cannot be '{re.escape(name)}'"):
+            names.check(noun, name)
+    names.check(noun, "...")
 
 
 def test_notes_have_lines_and_every_script() -> None:

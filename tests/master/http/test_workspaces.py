@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dethpc.client.nouns import config_policies, experiments, models, workspaces
-from dethpc.domain.records import ConfigPolicy, WorkspaceRole
+from dethpc.domain.records import ConfigPolicy, Project, WorkspaceRole
 from dethpc.domain.roles import Role
 from dethpc.errors import NotFound, Refused
 from dethpc.master.experiments.create import NewExperiment
@@ -179,6 +180,25 @@ def test_only_what_is_empty_is_deleted_and_its_id_is_given_to_no_other(served: S
             served.session.get(f"/api/v1/{gone}")
     again = workspaces.create_workspace(served.session, "Vision")
     assert again["id"] > vision["id"] and project_of(served, again)["id"] > digits["id"]
+
+
+def test_a_project_that_is_called_like_a_folder_goes_on_working_and_no_other_gets_its_name(
+    served: Served, vision: dict[str, Any]
+) -> None:
+    """An earlier release let people call it so."""
+    project, records = project_of(served, vision), served.daemon.services.records
+    for name in (".", ".."):
+        with pytest.raises(Refused, match="cannot be '"):
+            workspaces.change_project(served.session, project["id"], name=name)
+        with pytest.raises(Refused, match="cannot be '"):
+            workspaces.create_workspace(served.session, name)
+        with pytest.raises(Refused, match="cannot be '"):
+            models.create(served.session, name)
+    (row,) = records.find(Project, id=project["id"])
+    records.put(replace(row, name=".."))
+    workspaces.change_project(served.session, project["id"], name="..", description="as before")
+    served.session.post(f"/api/v1/projects/{project['id']}/move", {"destinationWorkspaceId": 1})
+    assert served.session.get(f"/api/v1/projects/{project['id']}")["project"]["workspaceId"] == 1
 
 
 def test_nothing_is_created_in_or_moved_to_a_project_that_was_deleted_meanwhile(

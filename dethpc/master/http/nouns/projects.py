@@ -27,6 +27,7 @@ from dethpc.master.http.nouns.workspaces import (
     Project,
     View,
     live,
+    must_differ,
     mutable,
     name_of,
 )
@@ -189,7 +190,8 @@ def move_project(project_id: int, request: ProjectMove, records: TheRecords, who
         space = filing.open_workspace(records, request.destination_workspace_id)
         _refuse_archived(records, row)
         if space.id != row.workspace_id:
-            name_of("project", row.name, [one for one in live(records, stored.Project) if one.workspace_id == space.id])
+            there = [one for one in live(records, stored.Project) if one.workspace_id == space.id]
+            must_differ("project", row.name, there)
             records.put(replace(row, workspace_id=space.id))
     return {}
 
