@@ -26,12 +26,22 @@ SECRET = frozenset(
 MASK = "********"
 """What stands for a secret; Determined shows the same."""
 
-_PASSWORD_IN_URL = re.compile(r"(?<=://)([^\s:/@]*):([^\s/@]+)@")
+_USER_IN_URL = re.compile(r"(https?|)://([^\s/]+)@", re.IGNORECASE)  # a password may hold an "@"
+_NO_PASSWORDS = ("", "x-oauth-basic")  # what stands where a password would, when the name is a token
 
 
 def hide_passwords(text: str) -> str:
-    """``text`` with ``MASK`` in place of each password in an address."""
-    return _PASSWORD_IN_URL.sub(rf"\1:{MASK}@", text)
+    """``text`` with ``MASK`` in place of each password in an address. A name that stands alone is one for ssh, as in
+    ``ssh://git@host``, and a token for the web."""
+    return _USER_IN_URL.sub(_without_password, text)
+
+
+def _without_password(match: re.Match[str]) -> str:
+    scheme, user = match.groups()
+    name, _, password = user.partition(":")
+    if password in _NO_PASSWORDS:
+        return f"{scheme}://{MASK}@" if scheme else match[0]
+    return f"{scheme}://{name}:{MASK}@"
 
 
 def without_user(address: str) -> str:

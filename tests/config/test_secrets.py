@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dethpc.config.secrets import masked_text, revealed
-from dethpc.domain.secrets import MASK, SECRET, masked
+from dethpc.domain.secrets import MASK, SECRET, hide_passwords, masked
 
 CONFIG: dict[str, Any] = {
     "name": "token ring",
@@ -117,3 +117,22 @@ def test_secrets_that_a_prologue_sets_are_hidden() -> None:
             }
         }
     }
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("https://ghp_123@host/a.git", f"https://{MASK}@host/a.git"),
+        ("git+HTTPS://ghp_123:@host", f"git+HTTPS://{MASK}@host"),
+        ("https://ghp_123:x-oauth-basic@host", f"https://{MASK}@host"),
+        ("http://ada:p@ss@w:rd@proxy:3128/", f"http://ada:{MASK}@proxy:3128/"),
+        ("postgresql://det:a@b@db/x", f"postgresql://det:{MASK}@db/x"),
+        ("redis://:pw@db", f"redis://:{MASK}@db"),
+        ("ssh://git@host/a.git", "ssh://git@host/a.git"),
+        ("git@host:a.git", "git@host:a.git"),
+        ("https://host/@scope/a", "https://host/@scope/a"),
+        ("https://a:b@c,https://d@e", f"https://a:{MASK}@c,https://{MASK}@e"),
+    ],
+)
+def test_nothing_secret_before_the_host_of_an_address_is_shown(address: str, shown: str) -> None:
+    assert hide_passwords(f"from {address} it comes") == f"from {shown} it comes"
