@@ -54,6 +54,14 @@ def test_every_option_is_in_its_table(path: str) -> None:
     assert {name for row in rows for name in re.findall(r"`(--?[a-z][\w-]*)`", row)} == options
 
 
+def test_a_row_of_options_has_its_two_cells_and_no_backslash_but_before_a_bar() -> None:
+    """A bar that is not escaped begins another cell, even within backquotes."""
+    rows = re.findall(r"^\| `-.*$", PAGE, re.MULTILINE)
+    assert (
+        rows and [row for row in rows if len(re.findall(r"(?<!\\)\|", row)) != 3 or re.search(r"\\(?!\|)", row)] == []
+    )
+
+
 @pytest.mark.parametrize("path", ["det checkpoint audit", "det master check"])
 def test_json_of_a_commands_own_is_not_called_that_of_the_rest_api(path: str) -> None:
     helps = [p.help for p in COMMANDS[path].params if isinstance(p, click.Option) and "--json" in p.opts]
