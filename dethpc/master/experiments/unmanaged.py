@@ -19,7 +19,7 @@ from dethpc.config.source import dump, read
 from dethpc.domain.attempts.end_report import EndReport
 from dethpc.domain.facts import Experiment, Row, Run, Trial
 from dethpc.domain.ids import run_id, task_id
-from dethpc.domain.reports import Report, ReportKind
+from dethpc.domain.reports import Report, ReportKind, fault_of
 from dethpc.domain.states import Intent, RunState, State, TaskKind
 from dethpc.engine import events
 from dethpc.errors import ConfigError, NotFound, Problem, Refused
@@ -157,7 +157,9 @@ class Unmanaged:
         self, trial_id: int, kind: ReportKind, data: dict[str, Any], run_number: int | None = None
     ) -> Future[list[Row]]:
         """As ``report``, without waiting until it is committed. It is in the journal when this returns. Raises Done where the chief
-        has said that the trial is."""
+        has said that the trial is; Refused for what would count for nothing."""
+        if why := fault_of(kind, data):
+            raise Refused(f"this cannot be reported: {why}")
         run = self._run(trial_id, run_number)
         journal = self._journals.of(run.id)
         with journal.lock:

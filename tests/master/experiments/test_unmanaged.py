@@ -279,6 +279,18 @@ def test_what_should_be_a_number_and_is_none_is_refused(served: Served) -> None:
             served.session.post(path, body)
 
 
+@pytest.mark.parametrize("steps", [-1, 10**20])
+def test_a_report_that_would_count_for_nothing_is_refused_and_in_no_journal(served: Served, steps: int) -> None:
+    begun = begin(served)
+    report(served, begun, 1, 0.5)
+    with pytest.raises(Refused, match="cannot be reported: .*steps_completed"):
+        report(served, begun, steps, 0.5)
+    report(served, begun, 2, 0.25)
+    assert steps_of(served, begun) == [1, 2]
+    (journal,) = served.daemon.installation.home.runs.rglob("journal.jsonl")
+    assert journal.read_text().count("steps_completed") == 2
+
+
 def test_an_invalid_hp_ends_the_trial_as_such(served: Served) -> None:
     begun = begin(served)
     served.session.post(f"/api/v1/trials/{begun['trial']}/early_exit", {"reason": "EXITED_REASON_INVALID_HP"})
