@@ -98,7 +98,8 @@ def destination(
     configuration, or that of its parent (None: it has none), else Uncategorized. ``visible``: among which names are looked up.
     Raises NotFound, Refused.
 
-    A configuration that was written for another cluster names what is not here: it works all the same.
+    A configuration that was written for another cluster names a workspace that is not here: it works all the same. Where the
+    workspace is here, an unknown project of it is a mistake.
     """
     if project_id:
         return open_project(visible, project_id), []
@@ -112,10 +113,14 @@ def destination(
         problem, remedy = "workspace and project are needed together", "name both"
     else:
         try:
-            return open_project(visible, project_by_name(visible, *named).id), []
+            workspace_by_name(visible, named[0])
         except NotFound as error:
             problem, remedy = str(error), "create them (det workspace create, det project create)"
-    note = f"{problem}: it is in project Uncategorized; {remedy}, or move it: det experiment move ID WORKSPACE PROJECT"
+        else:
+            return open_project(visible, project_by_name(visible, *named).id), []
+    note = (
+        f"{problem}: that means project Uncategorized; {remedy}, or move it: det experiment move ID WORKSPACE PROJECT"
+    )
     return open_project(records, UNCATEGORIZED), [note]
 
 

@@ -384,7 +384,7 @@ def create_experiment(
     try:
         who.must_be(Role.EDITOR, project.workspace_id)
     except Forbidden as refusal:
-        raise Forbidden("; ".join([str(refusal), *notes])) from None
+        raise Forbidden("; ".join([*notes, str(refusal)])) from None
     if request.unmanaged:
         unmanaged = NewExperiment(request.config, project_id=project.id, template=template, user_id=who.user_id)
         fact = creator.create_unmanaged(who.owner, unmanaged)
