@@ -41,14 +41,16 @@ def choose(
     return chosen[0].id
 
 
-def find(noun: str, text: str, rows: Sequence[Dict[str, Any]], *, id: str = "id", command: str = "") -> Dict[str, Any]:
-    """The row of this ``name``, else of this id, for nouns that are called by their names. ``id``: the field of the rows' ids.
-    Raises NotFound, with names like it; Refused, with the candidates, where there are several."""
-    named = [row for row in rows if row["name"] == text]
+def find(
+    noun: str, text: str, rows: Sequence[Dict[str, Any]], *, id: str = "id", name: str = "name", command: str = ""
+) -> Dict[str, Any]:
+    """The row of this name, else of this id, for nouns that are called by their names. ``id`` and ``name``: the fields of the rows
+    that have them. Raises NotFound, with names like it; Refused, with the candidates, where there are several."""
+    named = [row for row in rows if row[name] == text]
     if len(named) == 1:
         return named[0]
     by_id = {str(row[id]): row for row in rows}
-    candidates = (Candidate(key, row["name"], row.get("workspaceName", "")) for key, row in by_id.items())
+    candidates = (Candidate(key, row[name], row.get("workspaceName", "")) for key, row in by_id.items())
     return by_id[choose(noun, text, candidates, command=command)]
 
 

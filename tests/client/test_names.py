@@ -55,3 +55,9 @@ def test_a_noun_that_is_called_by_name_takes_its_id_too() -> None:
     assert find("thing", "3", rows)["id"] == 3
     with pytest.raises(Refused, match=r"give an id: 2 \(vision\), 3 \(vision, Lab\)"):
         find("thing", "vision", rows)
+
+
+def test_a_name_that_is_a_number_counts_before_the_id() -> None:
+    rows = [{"id": 3, "username": "grace"}, {"id": 6, "username": "3"}]
+    assert find("user", "3", rows, name="username")["id"] == 6
+    assert find("user", "6", rows, name="username")["username"] == "3"

@@ -25,9 +25,8 @@ def users(session: Session) -> List[Json]:
 
 
 def by_name(session: Session, username: str) -> Json:
-    """Raises NotFound, with names like it."""
-    rows = {str(row["id"]): row for row in users(session)}
-    return rows[names.choose("user", username, (names.Candidate(id, row["username"]) for id, row in rows.items()))]
+    """A name counts before an id: it may be a number. Raises NotFound, with names like it."""
+    return names.find("user", username, users(session), name="username")
 
 
 def create(session: Session, username: str, password: str, *, admin: bool = False, display_name: str = "") -> Json:

@@ -44,6 +44,16 @@ def check(noun: str, name: str, longest: int = LONGEST) -> None:
         )
 
 
+def check_handle(noun: str, name: str, longest: int = LONGEST) -> None:
+    """As ``check``, for a noun that commands find by its name or its id: one that is a number could mean another's id, and one that
+    ends in a space looks like another's."""
+    check(noun, name, longest)
+    if name.isdecimal():
+        raise Refused(f"the name of {_a(noun)} cannot be a number, such as {name}: numbers are ids")
+    if name != name.strip():
+        raise Refused(f"the name of {_a(noun)} cannot begin or end with a space, as {name!r} does")
+
+
 def check_fields(noun: str, fields: Mapping[str, Any], before: object = None) -> None:
     """Raises Refused for a name, a label or a longer text among ``fields`` that is none. ``before``: their row. What is as it was
     there passes: clients send back what they read, which an earlier release or a configuration may have brought."""

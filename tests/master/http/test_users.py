@@ -403,6 +403,13 @@ def test_names_can_be_read_and_told_apart(served: Served, grace: Session) -> Non
     users.change(served.session, me, username="Grace")
 
 
+def test_a_user_whose_name_is_a_number_is_never_taken_for_the_one_with_this_id(served: Served, grace: Session) -> None:
+    me = users.me(grace)["id"]
+    named = users.create(served.session, str(me), PASSWORD)["id"]
+    assert users.by_name(served.session, str(me))["id"] == named != me
+    assert users.by_name(served.session, str(named))["username"] == str(me)
+
+
 def test_each_user_has_their_own_pins(served: Served, grace: Session) -> None:
     vision = workspaces.create_workspace(served.session, "Vision")["id"]
     served.session.post(f"/api/v1/workspaces/{vision}/unpin")

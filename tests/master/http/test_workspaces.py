@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dethpc.client.nouns import config_policies, experiments, models, workspaces
+from dethpc.client.nouns import config_policies, experiments, models, roles, workspaces
 from dethpc.domain.records import ConfigPolicy, Project, WorkspaceRole
 from dethpc.domain.roles import Role
 from dethpc.errors import NotFound, Refused
@@ -82,11 +82,7 @@ def test_an_experiment_is_created_where_its_request_its_configuration_or_its_par
 @pytest.mark.parametrize(
     ("config", "note"),
     [
-        ("workspace: Vison\nproject: x\n", "no workspace 'Vison' .*Vision.*: it is in project Uncategorized"),
-        (
-            "workspace: Vision\nproject: Digit\n",
-            "no project 'Digit' in workspace 'Vision' .*Digits.*det project create",
-        ),
+        ("workspace: Vison\nproject: x\n", "no workspace 'Vison' .*Vision.*: that means project Uncategorized"),
         ("workspace: Vision\n", "needed together"),
         ("project: Digits\n", "needed together"),
     ],
@@ -99,6 +95,25 @@ def test_a_configuration_of_another_cluster_works_though_its_place_is_not_here(
     assert answer["experiment"]["projectId"] == 1
     assert re.search(note, "\n".join(answer["notes"])), answer["notes"]
     assert len(workspaces.workspaces(served.session)) == 2, "a misspelt name makes none"
+
+
+def test_a_project_that_is_misspelt_in_a_workspace_that_is_here_is_a_mistake(
+    served: Served, vision: dict[str, Any]
+) -> None:
+    project_of(served, vision)
+    with pytest.raises(NotFound, match="no project 'Digit' in workspace 'Vision' .*Digits"):
+        experiments.create(served.session, f"{YAML}\nworkspace: Vision\nproject: Digit\n", [], activate=False)
+    assert served.session.get("/api/v1/experiments")["experiments"] == []
+
+
+@pytest.mark.parametrize("name", ["7", "Vision ", " Vision", "\u0663"])
+def test_a_name_is_told_from_ids_and_from_other_names(served: Served, vision: dict[str, Any], name: str) -> None:
+    with pytest.raises(Refused, match="cannot be a number|cannot begin or end with a space"):
+        workspaces.create_workspace(served.session, name)
+    with pytest.raises(Refused, match="cannot be a number|cannot begin or end with a space"):
+        project_of(served, vision, name)
+    with pytest.raises(Refused, match="cannot be a number|cannot begin or end with a space"):
+        roles.create_group(served.session, name, [])
 
 
 def test_a_list_without_what_is_archived_has_nothing_of_archived_projects_and_workspaces(

@@ -472,9 +472,7 @@ def _open(row: stored.Model) -> stored.Model:
 
 def _name(name: str, others: Sequence[stored.Model]) -> str:
     """Raises Refused, AlreadyExists."""
-    names.check("model", name)
-    if name.isdecimal():
-        raise Refused(f"the name of a model cannot be a number, such as {name}: numbers are ids")
+    names.check_handle("model", name)
     if "/" in name or "\\" in name:
         raise Refused("the name of a model cannot contain a slash: it is a part of addresses")
     if "  " in name:

@@ -460,7 +460,7 @@ def _group(records: Records, group_id: int) -> stored.Group:
 
 def _new_name(records: Records, name: str) -> str:
     """Raises Refused, AlreadyExists."""
-    names.check("group", name)
+    names.check_handle("group", name)
     if any(group.name == name for group in _groups(records)):
         raise AlreadyExists(f"group {name!r} already exists")
     return name

@@ -279,7 +279,7 @@ def _name(name: str, workspace_id: int | None, others: Sequence[stored.Webhook])
     """One may have no name: then configurations name it by its id. Raises Refused, AlreadyExists."""
     if not name:
         return ""
-    names.check("webhook", name)
+    names.check_handle("webhook", name)
     if any(other.name == name and other.workspace_id == workspace_id for other in others):
         raise AlreadyExists(f"webhook {name!r} already exists")
     return name

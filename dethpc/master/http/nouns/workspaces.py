@@ -405,15 +405,17 @@ def mutable(row: Any, what: str) -> Any:
 
 def name_of(what: str, name: str, others: Iterable[Any]) -> str:
     """The name, which none of ``others`` has in whatever case. Raises Refused, AlreadyExists."""
-    names.check(what, name, MOST_CHARACTERS)
+    names.check_handle(what, name, MOST_CHARACTERS)
     must_differ(what, name, others)
     return name
 
 
 def must_differ(what: str, name: str, others: Iterable[Any]) -> None:
     """Raises AlreadyExists for a name that one of ``others`` has in whatever case."""
-    if any(other.name.lower() == name.lower() for other in others):
-        raise AlreadyExists(f"{what} {name!r} already exists; names differ in more than case")
+    for other in others:
+        if other.name.lower() == name.lower():
+            more = "" if other.name == name else f" as {other.name!r}; names differ in more than case"
+            raise AlreadyExists(f"{what} {name!r} already exists{more}")
 
 
 def _changes(request: WorkspaceFields, pools: set[str]) -> dict[str, Any]:
