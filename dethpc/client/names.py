@@ -60,10 +60,13 @@ def listed(candidates: Sequence[Candidate]) -> str:
 
 
 def _near(text: str, candidates: Sequence[Candidate]) -> str:
-    """``, but 12 (digits)``: those whose name contains ``text`` or is like it; all, where they are few."""
+    """``, but there is digits (id 12)``: those whose name contains ``text`` or is like it; all, where they are few."""
     import difflib
 
     names: List[str] = [row.name for row in candidates if row.name]
     like = [name for name in names if text.lower() in name.lower()] or difflib.get_close_matches(text, names)
     near = [row for row in candidates if row.name in like][:_NEAR] or (candidates if len(names) <= _FEW else [])
-    return f", but {listed(near)}" if near else ""
+    shown = [
+        f"{row.name} ({', '.join(filter(None, (f'id {row.id}', row.details)))})" if row.name else row.id for row in near
+    ]
+    return f", but there {'is' if len(shown) == 1 else 'are'} {', '.join(shown)}" if shown else ""

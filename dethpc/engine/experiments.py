@@ -156,7 +156,7 @@ def pause(state: ClusterState, event: events.Pause) -> Decision:
 
 
 def cancel(state: ClusterState, event: events.Cancel) -> Decision:
-    return _end(state, event.experiment_id, State.STOPPING_CANCELED, "cancelled by its owner", event.at)
+    return _end(state, event.experiment_id, State.STOPPING_CANCELED, "cancelled by a user", event.at)
 
 
 def kill(state: ClusterState, event: events.Kill) -> Decision:

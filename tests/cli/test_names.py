@@ -52,5 +52,5 @@ def test_an_access_token_is_named_by_its_description_and_a_user_by_the_name(det:
     token = tokens.create(served.session, 1, description="ci")["tokenId"]
     assert "Revoked" in det("token", "revoke", "ci").output
     assert tokens.tokens(served.session, ids=[token])[0]["revoked"]
-    near = f"there is no user '{served.owner}x', but 1 ({served.owner})"
+    near = f"there is no user '{served.owner}x', but there is {served.owner} (id 1)"
     assert near in det("user", "deactivate", f"{served.owner}x", code=1).output

@@ -141,7 +141,10 @@ def test_groups_and_roles(det: Any, served: Served, tmp_path: Path) -> None:  # 
     ]
     token = login(served.url, "grace", PASSWORD)
     assert "create experiment" in det("rbac", "my-permissions", token=token).output
-    assert "there is no role 'x', but 1 (Viewer)" in det("rbac", "assign-role", "x", "-u", "grace", code=1).output
+    assert (
+        "there is no role 'x', but there are Viewer (id 1)"
+        in det("rbac", "assign-role", "x", "-u", "grace", code=1).output
+    )
     assert "Name a user" in det("rbac", "assign-role", "Editor", code=2).output
     det("rbac", "unassign-role", "Editor", "-g", "lab")
     det("workspace", "create", "Vision")
@@ -161,7 +164,7 @@ def test_groups_and_roles(det: Any, served: Served, tmp_path: Path) -> None:  # 
         assert message in det("user-group", "change-name", "team", name, code=1).output
         assert message in det("template", "create", name or " ", str(config), code=1).output
         assert message in det("model", "create", name, code=1).output
-    assert "there is no group 'lab', but 1 (team)" in det("user-group", "delete", "lab", code=1).output
+    assert "there is no group 'lab', but there is team (id 1)" in det("user-group", "delete", "lab", code=1).output
     assert "Aborted" in det("user-group", "delete", "team", text="n\n", code=1).output
     det("user-group", "delete", "team", "--yes")
     assert json.loads(det("user-group", "list", "--json").stdout) == []

@@ -40,12 +40,16 @@ def test_the_beginning_of_an_id_suffices_where_it_is_long_enough() -> None:
 
 
 def test_names_like_it_are_listed_where_there_is_none() -> None:
-    with pytest.raises(NotFound, match=r"there is no thing 'leters', but 3 \(letters\); det thing list shows them"):
+    with pytest.raises(
+        NotFound, match=r"there is no thing 'leters', but there is letters \(id 3\); det thing list shows them"
+    ):
         choose("thing", "leters", ROWS)
     many = [Candidate(str(n), f"model {n}") for n in range(9)]
     with pytest.raises(NotFound, match="there is no thing 'zebra'; det thing list shows them"):
         choose("thing", "zebra", many)
-    with pytest.raises(NotFound, match=r"there is no thing 'zebra', but 0 \(model 0\), 1 \(model 1\); det things list"):
+    with pytest.raises(
+        NotFound, match=r"there is no thing 'zebra', but there are model 0 \(id 0\), model 1 \(id 1\); det things list"
+    ):
         choose("thing", "zebra", many[:2], command="det things list")
 
 

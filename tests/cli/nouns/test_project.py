@@ -19,7 +19,7 @@ def test_a_list_takes_a_project_by_name_where_only_one_is_called_so(det: Any, se
         message = det(noun, "list", "--project", "cats", code=2).output
         assert "2 projects are called 'cats'; give an id: 2 (cats, Vision), 4 (cats, Speech)" in message
         assert "there is no project '0'" in det(noun, "list", "--project", "0", code=2).output
-        assert "there is no project 'dog', but 3 (dogs, Vision); det project list" in det(
+        assert "there is no project 'dog', but there is dogs (id 3, Vision); det project list" in det(
             noun, "list", "--project", "dog", code=2
         ).output.replace("\n", " ")
     assert [row["ID"] for row in rows(det("experiment", "list", "--all", "--project", "Uncategorized", "--csv"))] == [
@@ -33,6 +33,6 @@ def test_a_workspace_and_a_project_are_known_by_id_too(det: Any, served: Served)
     assert "cats" in det("project", "describe", "2", "2").output
     assert "cats" in det("workspace", "list-projects", "2").output
     assert (
-        "there is no project 'cat', but 2 (cats, Vision); det workspace list-projects Vision shows them"
+        "there is no project 'cat', but there is cats (id 2, Vision); det workspace list-projects Vision shows them"
         in det("project", "describe", "Vision", "cat", code=1).output
     )

@@ -66,7 +66,10 @@ def test_a_webhook_is_created_tested_edited_and_deleted(det: Any, receiver: Rece
     assert "Reports: PAUSED" in det("webhook", "edit", "1", "--name", "pauses", "--on", "PAUSED").stdout
     assert "Delete webhook chat?" in det("webhook", "delete", "chat", code=1).output
     det("webhook", "delete", "2", "--yes")
-    assert "there is no webhook 'paus', but 1 (pauses, http" in det("webhook", "deliveries", "paus", code=1).stderr
+    assert (
+        "there is no webhook 'paus', but there is pauses (id 1, http"
+        in det("webhook", "deliveries", "paus", code=1).stderr
+    )
 
 
 def test_what_was_sent_is_listed(det: Any, receiver: Receiver, sending: Served) -> None:  # noqa: F811
