@@ -108,7 +108,7 @@ async def _check_role(request: Request, who: Principal, role: Role, *, in_any_wo
     places = await asyncio.to_thread(_places, request) if who.role or who.workspaces else {}
     if who.workspaces:
         for name, workspaces in places.items():
-            if not workspaces or any(who.role_in(id) < Role.VIEWER for id in workspaces):
+            if not workspaces or any(id and who.role_in(id) < Role.VIEWER for id in workspaces):
                 if _names_new(request):
                     raise AlreadyExists(
                         f"the name is taken: there is a {name} in another workspace; choose another name"

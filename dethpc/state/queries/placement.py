@@ -38,12 +38,12 @@ _OF_EXPERIMENTS: dict[str, tuple[type[Any], str]] = {
 
 
 def workspaces_of(connection: Connection, noun: str, value: Any) -> set[int]:
-    """Those of what ``value`` names; none where it names nothing, or what belongs to none."""
+    """Those of what ``value`` names; none where it names nothing; 0 for what belongs to none, as a webhook of all workspaces."""
     if noun in _OWN:
         kind, name = _OWN[noun]
         columns = rows.table(kind).c
         of = columns.id if kind is Workspace else columns.workspace_id
-        return {id for id in connection.scalars(select(of).where(columns[name] == value)) if id is not None}
+        return {id or 0 for id in connection.scalars(select(of).where(columns[name] == value))}
     if noun in ("task", "run") and (task := _launched(connection, noun, value)) is not None:
         return {TaskSettings.of(task).workspace_id}
     kind, name = _OF_EXPERIMENTS[noun]

@@ -444,6 +444,16 @@ def test_an_admin_of_a_workspace_manages_it_and_who_may_see_it(two: Two, served:
     webhooks.create(served.session, "of all", "http://127.0.0.1/secret", [trigger])
     for session, urls in ((user, ["http://127.0.0.1/nebula", "********"]), (ada, ["********", "********"])):
         assert [hook["url"] for hook in webhooks.webhooks(session)] == urls
+    of_all = next(hook["id"] for hook in webhooks.webhooks(user) if hook["name"] == "of all")
+    for session in (user, ada):  # it is shown, so nobody says that it is not there
+        for act in (
+            lambda: session.patch(f"/api/v1/webhooks/{of_all}", {"name": "mine"}),  # noqa: B023
+            lambda: session.delete(f"/api/v1/webhooks/{of_all}"),  # noqa: B023
+        ):
+            with pytest.raises(ForbiddenException, match="needs the role ClusterAdmin in all workspaces"):
+                act()
+    with pytest.raises(NotFound):
+        user.delete("/api/v1/webhooks/99")
     roles.unassign(user, "Viewer", user_id=ada_id, workspace_id=2)
     with pytest.raises(ForbiddenException):
         experiments.listing(ada)
