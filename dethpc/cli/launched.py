@@ -365,7 +365,8 @@ def wait(noun: Noun, task_id: str, path: str = "") -> None:
         if row["reason"] != reason:
             reason = row["reason"]
             output.say(reason or "It starts")
-        if output.state(row["state"]) == "RUNNING" and tasks.answers(session, task_id, path):
+        # Asked before it runs, too: who may not open it hears so at once.
+        if tasks.answers(session, task_id, path) and output.state(row["state"]) == "RUNNING":
             return
         time.sleep(POLL)
 

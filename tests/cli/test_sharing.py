@@ -64,6 +64,15 @@ def test_who_has_logged_in_acts_as_that_user(det: Any, served: Served) -> None: 
     det("-u", "grace", "experiment", "archive", "1")
 
 
+@pytest.mark.parametrize("noun", ["notebook", "shell"])
+def test_who_may_not_open_a_task_hears_so_before_it_runs(noun: str, det: Any) -> None:
+    det("user", "create", "grace", "--password", PASSWORD)
+    det("rbac", "assign-role", "Viewer", "-u", "grace")
+    det("user", "login", "grace", text=f"{PASSWORD}\n")
+    task_id = det(noun, "start", "--detach").output.split()[-1]
+    assert "needs the role Editor" in det("-u", "grace", noun, "open", task_id, code=1).output
+
+
 def test_who_is_named_before_the_noun_can_log_in(det: Any) -> None:
     det("user", "create", "grace", "--password", PASSWORD)
     assert "as user 'grace'" in det("-u", "grace", "user", "login", text=f"{PASSWORD}\n").output

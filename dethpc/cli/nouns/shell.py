@@ -113,7 +113,8 @@ def _wait(task_id: str) -> None:
 
     again, reason = reconnect(connect()), ""
     while True:
-        row = tasks.get(again(), SHELL.plural, task_id)[SHELL.key]
+        session = again()
+        row = tasks.get(session, SHELL.plural, task_id)[SHELL.key]
         if output.state(row["state"]) == "TERMINATED":
             launched.exit_as_ended(SHELL, row)
         if output.state(row["state"]) == "RUNNING":
@@ -121,6 +122,7 @@ def _wait(task_id: str) -> None:
         if row["reason"] != reason:
             reason = row["reason"]
             output.say(reason or "It starts")
+        tasks.answers(session, task_id)  # nothing does yet, but who may not open it hears so at once
         time.sleep(launched.POLL)
 
 
