@@ -75,9 +75,9 @@ def _startable(table: Table, now: float) -> list[Job]:
     has the master's housekeeping, because the former may be kept open for as long as people like."""
     rooms = dict.fromkeys(_QUEUES, len(os.sched_getaffinity(0)))
     rooms["slots"] = len(_free(table))
-    for job in table.running():
-        if job.slots == 0:
-            rooms["housekeeping" if job.housekeeping else "no slots"] -= 1
+    for running in table.running():
+        if running.slots == 0:
+            rooms["housekeeping" if running.housekeeping else "no slots"] -= 1
     chosen = []
     for queue, condition in _QUEUES.items():
         waiting = table.execute(
