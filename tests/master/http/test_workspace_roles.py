@@ -454,6 +454,9 @@ def test_an_admin_of_a_workspace_manages_it_and_who_may_see_it(two: Two, served:
                 act()
     with pytest.raises(NotFound):
         user.delete("/api/v1/webhooks/99")
+    for hidden in (3, 99):  # nobody learns of a workspace by a webhook
+        with pytest.raises(NotFound, match=f"workspace {hidden} not found"):
+            webhooks.create(user, "spy", "http://127.0.0.1/spy", [trigger], workspaceId=hidden)
     roles.unassign(user, "Viewer", user_id=ada_id, workspace_id=2)
     with pytest.raises(ForbiddenException):
         experiments.listing(ada)

@@ -29,6 +29,7 @@ from dethpc.master.http.access import (
     TheRecords,
     TheWebhooks,
     ViewerSomewhere,
+    VisibleRecords,
     may_see_experiment,
 )
 from dethpc.master.http.auth import Principal
@@ -180,13 +181,13 @@ def list_webhooks(records: TheRecords, who: ViewerSomewhere) -> Webhooks:
 
 @router.post("/webhooks")
 def create_webhook(
-    request: NewWebhook, records: TheRecords, webhooks: TheWebhooks, who: AdminSomewhere
+    request: NewWebhook, records: TheRecords, visible: VisibleRecords, webhooks: TheWebhooks, who: AdminSomewhere
 ) -> WebhookAnswer:
     if not request.triggers:
         raise Refused("a webhook needs at least one trigger")
     webhooks.check_url(request.url or "")
     with records.exclusive():
-        workspace_id = filing.open_workspace(records, request.workspace_id).id if request.workspace_id else None
+        workspace_id = filing.open_workspace(visible, request.workspace_id).id if request.workspace_id else None
         who.must_be(Role.ADMIN, workspace_id or 0)
         mode = _member(WebhookMode, request.mode, "WEBHOOK_MODE_", WebhookMode.WORKSPACE)
         row = records.add(
