@@ -118,9 +118,9 @@ async def _check_role(request: Request, who: Principal, role: Role, *, in_any_wo
             return
         if not places and in_any_workspace and max(who.workspaces.values()) >= role:
             return
-    lacking = next((id for ids in places.values() for id in sorted(ids) if who.role_in(id) < role), 0)
-    somewhere = in_any_workspace or any(_named(request))
-    await asyncio.to_thread(partial(who.must_be, role, lacking, somewhere=somewhere))
+    lacking = [id for ids in places.values() for id in sorted(ids) if who.role_in(id) < role]
+    somewhere = 0 not in lacking and (in_any_workspace or any(_named(request)))
+    await asyncio.to_thread(partial(who.must_be, role, lacking[0] if lacking else 0, somewhere=somewhere))
 
 
 _NOUNS = {

@@ -496,8 +496,8 @@ def test_a_refusal_names_the_workspace_and_where_the_role_holds(two: Two) -> Non
     refused = "Editor in workspace 'Uncategorized' for this; it holds in workspace 'nebula space' alone"
     with pytest.raises(ForbiddenException, match=f"{refused}.* --workspace-name Uncategorized$"):
         experiments.create(grace, YAML, [])
-    mistaken = f"{YAML}\nworkspace: nebula space\nproject: nowhere\n"
-    with pytest.raises(ForbiddenException, match="in workspace 'Uncategorized' .*there is no project 'nowhere'"):
+    mistaken = f"{YAML}\nworkspace: nowhere\nproject: nothing\n"
+    with pytest.raises(ForbiddenException, match="there is no workspace 'nowhere' .*in workspace 'Uncategorized'"):
         experiments.create(grace, mistaken, [])
     with pytest.raises(
         ForbiddenException, match="WorkspaceAdmin in workspace 'nebula space' .*grace --workspace-name 'nebula space'$"
