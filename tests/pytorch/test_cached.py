@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Iterator, List
 
@@ -11,6 +13,7 @@ import torch
 
 from determined import pytorch
 from tests.pytorch.small import HPARAMS, SmallTrial, data, same, train, weights
+from tests.waiting import LONG_ENOUGH
 
 pytest.importorskip("lmdb")
 
@@ -118,16 +121,32 @@ def test_shuffles_stay_where_it_is_wanted(off_cluster: Path) -> None:
         assert once[0] == once[1] == validation[0] == validation[1] != plain[0]
 
 
-def test_records_are_changed_when_they_are_read_and_loader_workers_read_them(off_cluster: Path) -> None:
-    with pytorch.init(hparams=dict(HPARAMS)) as context:
-        cached = context.experimental.cache_train_dataset("numbers", "v1")(lambda: range(10))().map(_tenfold)
-        for context_name in ("fork", "spawn"):
-            loader = pytorch.DataLoader(cached, batch_size=5, num_workers=2, multiprocessing_context=context_name)
-            assert [batch.tolist() for batch in loader] == [[0, 10, 20, 30, 40], [50, 60, 70, 80, 90]]
+LOADED = """
+import sys
+from determined import pytorch
 
-
-def _tenfold(number: int) -> int:
+def tenfold(number):
     return 10 * number
+
+if __name__ == "__main__":
+    with pytorch.init(hparams={"global_batch_size": 5}) as context:
+        cached = context.experimental.cache_train_dataset("numbers", "v1")(lambda: range(10))().map(tenfold)
+        loader = pytorch.DataLoader(cached, batch_size=5, num_workers=2, multiprocessing_context=sys.argv[1])
+        print([batch.tolist() for batch in loader])
+"""
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_records_are_changed_when_they_are_read_and_loader_workers_read_them(
+    off_cluster: Path, tmp_path: Path, start: str
+) -> None:
+    """In a process of its own, as a training is: by now, this one has threads and locks of many tests, which a fork copies."""
+    script = tmp_path / "train.py"
+    script.write_text(LOADED)
+    done = subprocess.run(
+        [sys.executable, script, start], capture_output=True, text=True, timeout=LONG_ENOUGH, check=False
+    )
+    assert "[[0, 10, 20, 30, 40], [50, 60, 70, 80, 90]]" in done.stdout, done.stderr
 
 
 def test_one_key_for_two_functions_is_refused(off_cluster: Path) -> None:
