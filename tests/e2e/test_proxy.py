@@ -416,6 +416,10 @@ def test_a_task_that_names_the_relay_of_another_gets_no_further(user: User) -> N
         wait_until(lambda: first.get("/").status == 200)
         wait_until(lambda: "is not the relay of task" in second.get("/").text)
         assert second.get("/").status == 502
+        log = (user.home / "log" / "master.log").read_text()
+        assert "is not the relay of task" in log and " ERROR " not in log, (
+            "a task that does not answer is no fault of the master's"
+        )
         for service in (first, second):
             user.det("experiment", "kill", str(service.experiment))
 

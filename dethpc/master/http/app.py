@@ -150,7 +150,11 @@ _PIECE = 16 << 10  # bytes
 def _failed(request: Request, error: Exception) -> JSONResponse:
     status, code, reason = next(row[1:] for row in _ANSWERS if isinstance(error, row[0]))
     if status >= 500 and not isinstance(error, errors.NotSupportedYet):
-        _log.error("%s %s failed: %s", request.method, request.url.path, error)
+        of_task = isinstance(
+            error, (ServiceUnavailable, ServiceBusy)
+        )  # which may be about to begin: no fault of the master's
+        level = logging.INFO if of_task else logging.ERROR
+        _log.log(level, "%s %s failed: %s", request.method, request.url.path, error)
     more: dict[str, Any] = {}
     if isinstance(error, errors.ConfigError):
         more["problems"] = [problem.to_json() for problem in error.problems]
