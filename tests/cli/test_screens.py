@@ -439,7 +439,7 @@ def test_a_name_takes_the_place_of_an_id_where_one_experiment_has_it(screen: Cal
     with pytest.raises(click.UsageError, match=candidates):
         screen(80, "experiment", "describe", name)
     for near in (name.replace("asha", "assha"), "ASHA-with"):
-        with pytest.raises(click.UsageError, match=rf"there is no experiment '{near}', but 2 \({name}, "):
+        with pytest.raises(click.UsageError, match=rf"there is no experiment '{near}', but there are {name} \(id 2, "):
             screen(80, "experiment", "describe", near)
     with pytest.raises(click.UsageError, match="there is no experiment 'zebra', but .*Give a name or ids, such as 3"):
         screen(80, "experiment", "describe", "zebra")
