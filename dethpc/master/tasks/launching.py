@@ -287,6 +287,7 @@ class Launcher:
         """Raises NotFound, Refused."""
         for policy in policies:
             config_policies.check_priority(priority, policy)
+            config_policies.check_invariant({"priority": priority}, policy)
         change = events.QueueChange(row.queue_id, priority=priority)
         return _of(self._ledger.do(events.UpdateQueue([change], time.time())), row)
 

@@ -172,6 +172,8 @@ def test_the_queue_takes_nothing_else_that_a_policy_forbids(served: Served) -> N
     for change, value in (({"resourcePool": "large"}, "resource_pool"), ({"weight": 9}, "weight")):
         with pytest.raises(Refused, match=f"resources.{value} cannot be .*: the config policy of workspace 1 says"):
             jobs.update(served.session, [{"jobId": first, **change}])
+    with pytest.raises(Refused, match="resources.weight cannot be 9.*: the config policy of workspace 1 says"):
+        served.session.patch("/api/v1/experiments/1", {"resources": {"weight": 9}})
 
 
 def test_policies_of_now_bind_what_is_continued(served: Served) -> None:

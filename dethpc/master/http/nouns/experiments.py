@@ -451,8 +451,6 @@ def patch(
     who: Editor,
 ) -> ExperimentAnswer:
     """Set the fields that the request holds."""
-    if request.checkpoint_storage is not None:
-        policies.set(experiment_id, request.checkpoint_storage.model_dump(exclude_none=True))
     given = request.model_dump(include={"name", "description", "notes", "labels"}, exclude_none=True)
     if request.resources is not None:
         resources = request.resources.model_dump(exclude_unset=True)
@@ -467,8 +465,10 @@ def patch(
         if row.name.strip():
             raise Refused("the name of an experiment cannot be empty")
         del given["name"]  # clients send back what they read: an earlier release gave none to those without
-    if "max_slots" in given or "priority" in given:
+    if given.keys() & {"max_slots", "priority", "weight"}:
         given |= _within_policies(records, experiment_id, given)
+    if request.checkpoint_storage is not None:
+        policies.set(experiment_id, request.checkpoint_storage.model_dump(exclude_none=True))
     if "max_slots" in given:
         control.allow_slots(given["max_slots"])
     if given:
@@ -492,6 +492,8 @@ def _within_policies(records: Records, experiment_id: int, given: dict[str, Any]
     resources = _Resources(max_slots=given.get("max_slots"), priority=given.get("priority"))
     policies = config_policies.policies_of(records, project.workspace_id)
     config_policies.check_constraints(resources, policies)
+    for policy in policies:
+        config_policies.check_invariant({name: given.get(name) for name in ("max_slots", "priority", "weight")}, policy)
     return {"max_slots": config_policies.most_slots(policies)} if given.get("max_slots", 0) is None else {}
 
 
