@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from dethpc.config.source import read
 from dethpc.config.wording import did_you_mean
+from dethpc.domain.facts import Experiment
 from dethpc.domain.records import UNCATEGORIZED, Project, User, Workspace, WorkspacePin
 from dethpc.errors import NotFound, Refused
 from dethpc.master.durable.records import RecordReader, Records
@@ -92,14 +93,15 @@ def open_for_task(opened: Callable[[RecordReader, int], Place], records: RecordR
 
 
 def destination(
-    records: Records, visible: RecordReader, project_id: int | None, config_yaml: str, of_parent: int | None
+    records: Records, visible: RecordReader, project_id: int | None, config_yaml: str, parent: Experiment | None
 ) -> tuple[Project, list[str]]:
     """The project of a new experiment, and what its owner should know of that: the one that the request names, or its
-    configuration, or that of its parent (None: it has none), else Uncategorized. ``visible``: among which names are looked up.
+    configuration, or that of its ``parent``, else Uncategorized. ``visible``: among which names are looked up.
     Raises NotFound, Refused.
 
     A configuration that was written for another cluster names a workspace that is not here: it works all the same. Where the
-    workspace is here, an unknown project of it is a mistake.
+    workspace is here, an unknown project of it is a mistake. What a fork names as its parent did means where the parent is by now: it
+    may have been moved, or its project renamed.
     """
     if project_id:
         return open_project(visible, project_id), []
@@ -107,8 +109,9 @@ def destination(
     names: Mapping[str, Any] = source.data if isinstance(source.data, dict) else {}
     workspace_name, name = (names.get(key) for key in ("workspace", "project"))
     named = [value for value in (workspace_name, name) if isinstance(value, str) and value]
-    if not named:
-        return open_project(records, of_parent or UNCATEGORIZED), []
+    inherited = parent is not None and all(names.get(key) == parent.config.get(key) for key in ("workspace", "project"))
+    if not named or inherited:
+        return open_project(records, parent.project_id if parent else UNCATEGORIZED), []
     if len(named) == 1:
         problem, remedy = "workspace and project are needed together", "name both"
     else:

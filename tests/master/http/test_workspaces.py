@@ -97,6 +97,21 @@ def test_a_configuration_of_another_cluster_works_though_its_place_is_not_here(
     assert len(workspaces.workspaces(served.session)) == 2, "a misspelt name makes none"
 
 
+def test_a_fork_is_where_its_parent_is_by_now_unless_it_names_another_place(
+    served: Served, vision: dict[str, Any]
+) -> None:
+    digits, letters = project_of(served, vision), project_of(served, vision, "Letters")
+    named = f"{YAML}\nworkspace: Vision\nproject: Digits\n"
+    parent = created(served, named)["id"]
+    workspaces.change_project(served.session, digits["id"], name="Numbers")
+    workspaces.change_workspace(served.session, vision["id"], name="Sight")
+    assert created(served, named, parent=parent)["projectId"] == digits["id"]
+    workspaces.move_experiment(served.session, parent, letters["id"])
+    assert created(served, named, parent=parent)["projectId"] == letters["id"]
+    elsewhere = named.replace("Vision", "Sight").replace("Digits", "Numbers")
+    assert created(served, elsewhere, parent=parent)["projectId"] == digits["id"]
+
+
 def test_a_project_that_is_misspelt_in_a_workspace_that_is_here_is_a_mistake(
     served: Served, vision: dict[str, Any]
 ) -> None:

@@ -342,7 +342,7 @@ def launch_warnings(cluster: ClusterView, fact: facts.Experiment) -> list[str]:
 
 
 def template_and_project(
-    records: Records, visible: RecordReader, request: CreateRequest, of_parent: int | None
+    records: Records, visible: RecordReader, request: CreateRequest, parent: facts.Experiment | None
 ) -> tuple[Template | None, Project, list[str]]:
     """What a new experiment is laid over, where it is created, and what its owner should know of that; see ``filing.destination``.
     Raises ConfigError, NotFound, Refused."""
@@ -350,7 +350,7 @@ def template_and_project(
     if request.template:
         template, notes = of_experiments(templates.named(visible, request.template))
     with laid_over(request.config, template) as whole_yaml:
-        project, more = filing.destination(records, visible, request.project_id, whole_yaml, of_parent)
+        project, more = filing.destination(records, visible, request.project_id, whole_yaml, parent)
     return template, project, [*notes, *more]
 
 
@@ -379,7 +379,7 @@ def create_experiment(
         raise Forbidden("a page has to ask for the password or a code before it creates an experiment")
     creator, records, home = services.creator, services.records, services.installation.home
     with store.read() as connection:
-        parent = queries.experiment(connection, request.parent_id).project_id if request.parent_id else None
+        parent = queries.experiment(connection, request.parent_id) if request.parent_id else None
     template, project, notes = template_and_project(records, visible, request, parent)
     try:
         who.must_be(Role.EDITOR, project.workspace_id)
