@@ -226,6 +226,7 @@ EDITOR = """
     POST /api/v1/tensorboards/{tensorboard_id}/kill
     POST /api/v1/tensorboards/{tensorboard_id}/set_priority
     DELETE /api/v1/checkpoints
+    GET /api/v1/contexts/{digest}
     PATCH /api/v1/checkpoints
     POST /api/v1/checkpoints
     POST /api/v1/checkpoints/rm
@@ -314,7 +315,6 @@ ADMIN = """
     PUT /api/v1/config-policies/global/{workload_type}
     DELETE /api/v1/config-policies/workspaces/{workspace_id}/{workload_type}
     PUT /api/v1/config-policies/workspaces/{workspace_id}/{workload_type}
-    GET /api/v1/contexts/{digest}
     GET /api/v1/doctor
     POST /api/v1/doctor
     POST /api/v1/experiments/import

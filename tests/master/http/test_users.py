@@ -15,6 +15,7 @@ from dethpc.client import login as logins
 from dethpc.client.address import stored_login
 from dethpc.client.nouns import experiments, roles, users, workspaces
 from dethpc.client.proof import OwnerToken
+from dethpc.domain.context_files import WORTH_ASKING
 from dethpc.domain.records import Group, RoleAssignment, User
 from dethpc.domain.roles import WORKSPACE_ADMIN, Role
 from dethpc.domain.states import State
@@ -401,6 +402,17 @@ def test_names_can_be_read_and_told_apart(served: Served, grace: Session) -> Non
     with pytest.raises(Refused, match="user 'grace' already exists"):
         users.create(served.session, "GRACE", PASSWORD)
     users.change(served.session, me, username="Grace")
+
+
+@pytest.mark.parametrize("workspace", [None, 1])
+def test_an_editor_sends_files_that_are_worth_asking_for_and_need_not_send_them_again(
+    served: Served, grace: Session, workspace: int | None
+) -> None:
+    roles.assign(served.session, "Editor", user_id=users.me(grace)["id"], workspace_id=workspace or 0)
+    file = {"path": "data.bin", "type": 48, "mode": 0o644, "content": base64.b64encode(b"x" * WORTH_ASKING).decode()}
+    first, second = (experiments.create(grace, YAML, [file], activate=False)["experiment"]["id"] for _ in range(2))
+    assert first != second
+    assert [each["path"] for each in grace.get(f"/api/v1/experiments/{second}/file_tree")["files"]] == ["data.bin"]
 
 
 def test_a_user_whose_name_is_a_number_is_never_taken_for_the_one_with_this_id(served: Served, grace: Session) -> None:

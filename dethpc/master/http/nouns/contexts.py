@@ -12,7 +12,7 @@ from dethpc.domain.roles import Role
 from dethpc.master.durable import contexts
 from dethpc.master.experiments.code_changes import changes
 from dethpc.master.experiments.create import Creator
-from dethpc.master.http.access import Owner, Reading, TheCreator, TheInstallation, Viewer
+from dethpc.master.http.access import EditorSomewhere, Reading, TheCreator, TheInstallation, Viewer
 from dethpc.master.http.auth import Principal
 from dethpc.master.http.models import Wire, time
 from dethpc.master.http.router import new_router
@@ -93,7 +93,7 @@ def _context(creator: Creator, connection: Connection, experiment_id: int, who: 
 
 
 @router.get("/contexts/{digest}")
-def known_context(digest: str, installation: TheInstallation, who: Owner) -> dict[str, Any]:
+def known_context(digest: str, installation: TheInstallation, who: EditorSomewhere) -> dict[str, Any]:
     """Ours: whether the files of a context directory are here already, so that creating needs only their digest. Else 404."""
     contexts.known(installation.home, digest)
     return {}
