@@ -92,7 +92,7 @@ class Daemon:
         own_storage.move(home, self.ledger, self.store)
         self.services.copies.go_on()
         owner = OwnerSocket(self.lease)
-        self.lease.build = self.installation.build
+        self.lease.build, self.lease.hosts = self.installation.build, where.hosts
         self._server = Server(create_app(self.services), tls, owner)
         hours = site.end_after_idle_hours
         idle = Idle(None if hours is None else hours * 3600, self._server, self.parts, self.stop)

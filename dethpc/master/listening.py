@@ -45,13 +45,15 @@ def named(host: str, by: str) -> Listening:
     return Listening(_with_loopback([host]), f"as {by} says")
 
 
-def chosen(scheduler: Scheduler) -> Listening:
-    """Where nobody says."""
+def chosen(scheduler: Scheduler, before: Sequence[str] = ()) -> Listening:
+    """Where nobody says. ``before``: the hosts of the last master on this machine, which count while Slurm is away."""
     if scheduler.kind != "slurm":
         return Listening(LOOPBACK, "jobs run on this machine")
     try:
         nodes = scheduler.nodes()
     except SchedulerUnavailable as error:
+        if before:
+            return Listening(tuple(before), f"as the master before this one: Slurm did not name its nodes ({error})")
         return _everywhere(f"Slurm did not name its nodes ({error})")
     hosts = addresses_towards(node.address or node.name for node in nodes)
     if not hosts:

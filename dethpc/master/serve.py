@@ -54,7 +54,7 @@ def serve(root: Path, host: str | None, port: int, site_file: Path | None = None
     if named := host or site.master.host:
         where = listening.named(named, "--host" if host else "master.host")
     else:
-        where = listening.chosen(scheduler)
+        where = listening.chosen(scheduler, daemon.lease.hosts)
     settle()
     daemon.serve(where, port or site.master.port)
 

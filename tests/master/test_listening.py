@@ -92,6 +92,14 @@ def test_where_nothing_is_known_of_the_nodes_it_listens_everywhere_and_says_so(
         assert "master.host" in caplog.text
 
 
+@pytest.mark.usefixtures("routes")
+def test_while_slurm_is_away_it_listens_where_the_master_before_did() -> None:
+    away = listening.chosen(cast(Scheduler, Slurm()), ("10.1.0.1", *LOOPBACK))
+    assert away.hosts == ("10.1.0.1", *LOOPBACK) and "as the master before this one: Slurm did not" in away.why
+    there = listening.chosen(cast(Scheduler, Slurm("127.0.0.1")), ("10.1.0.1", *LOOPBACK))
+    assert there.hosts == LOOPBACK
+
+
 def test_with_jobs_on_this_machine_it_listens_on_loopback() -> None:
     class Local:
         kind = "local"

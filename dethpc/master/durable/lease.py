@@ -46,6 +46,7 @@ class Lease:
         self.cluster_id = cluster_id
         self.generation = 0
         self.port = 0  # on which this master listens, or the one before it did; 0: none is known
+        self.hosts: tuple[str, ...] = ()  # at which it listens, or the one before it did on this machine
         self._checked_at = 0.0
         self._renewed_at = 0.0  # epoch seconds
         self._renewed = 0.0  # the same moment, monotonic
@@ -69,6 +70,8 @@ class Lease:
                 )
             self.generation = int((held or {}).get("generation", 0)) + 1
             self.port = int((held or {}).get("port", 0))
+            if held is not None and ours and held.get("host") == self._host:
+                self.hosts = tuple(map(str, held.get("hosts", ())))
             self.owner_socket = local_socket(held) if held and ours else None  # a copied home names that of another
             try:
                 self._write("")
@@ -177,6 +180,7 @@ class Lease:
             "cluster_id": self.cluster_id,
             "heartbeat": time.time(),
             "port": self.port,
+            "hosts": list(self.hosts),
         }
         if self._certificate is not None:
             self._content["certificate"] = self._certificate()
@@ -198,6 +202,7 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "heartbeat": (float, int),
     "url": (str,),
     "port": (int,),
+    "hosts": (list,),
 }
 
 
