@@ -149,7 +149,7 @@ def test_a_shell_opens_in_the_tasks_environment(user: User) -> None:
     opened = user.det("shell", "open", task_id, "cat data.txt; echo; echo $DATASET in $DET_TASK_TYPE")
     assert opened == "of the context\ncifar in SHELL\n"
     user.det("shell", "open", task_id, "exit 7", code=7)
-    user.det("shell", "open", task_id, "kill -9 $$", code=137)
+    user.det("shell", "open", task_id, "--", "kill -9 $$", code=137)
     (row,) = user.json("shell", "list")
     assert row["agentUserGroup"]["user"] == getpass.getuser() and row["privateKey"] is None
     user.det("shell", "kill", task_id)

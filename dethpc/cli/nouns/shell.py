@@ -71,7 +71,7 @@ def open_shell(
     SSH through the master.
     """
     if trial_id is not None:
-        _open(_trial_place(trial_id), "", node, arguments)
+        _open(_trial_place(trial_id), "", node, _command(arguments))
         return
     if not arguments:
         raise click.UsageError("Give the id of a shell, or --trial ID.")
@@ -82,7 +82,12 @@ def open_shell(
         output.echo(shlex.join([*_Ssh(full).argv(), *arguments[1:]]))
         return
     _wait(full)
-    _open(None if by_ssh else _task_place(full), full, node, arguments[1:])
+    _open(None if by_ssh else _task_place(full), full, node, _command(arguments[1:]))
+
+
+def _command(words: Sequence[str]) -> Sequence[str]:
+    """Without the ``--`` that may stand before it."""
+    return words[1:] if words[:1] == ("--",) else words
 
 
 @shell.command("show_ssh_command", context_settings=_OPTIONS_OF_SSH)
