@@ -100,8 +100,7 @@ def destination(
     Raises NotFound, Refused.
 
     A configuration that was written for another cluster names a workspace that is not here: it works all the same. Where the
-    workspace is here, an unknown project of it is a mistake. What a fork names as its parent did means where the parent is by now: it
-    may have been moved, or its project renamed.
+    workspace is here, an unknown project of it is a mistake. What a fork names as its parent did means where the parent is by now.
     """
     if project_id:
         return open_project(visible, project_id), []

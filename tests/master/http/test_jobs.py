@@ -15,7 +15,7 @@ from dethpc.domain.states import State, TaskKind
 from dethpc.domain.task_settings import TaskSettings
 from dethpc.engine import events
 from dethpc.engine.queueing.pools import Rules
-from dethpc.errors import ConfigError, DethpcError, Refused
+from dethpc.errors import ConfigError, DethpcError, Refused, SchedulerUnavailable
 from dethpc.master.http.nouns.jobs import _find
 from tests.master.conftest import Published, Served
 
@@ -48,6 +48,17 @@ def order(served: Served) -> list[int]:
 def share(served: Served) -> None:
     served.daemon.installation.site.pools["default"] = PoolConfig(scheduler="fair_share")
     served.daemon.ledger.state.rules = {"default": Rules("fair_share")}
+
+
+def test_the_queue_is_shown_while_the_scheduler_has_not_answered_yet(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away() -> Any:
+        raise SchedulerUnavailable("sinfo: Unable to contact slurm controller")
+
+    id = create(served)["id"]
+    monkeypatch.setattr(served.daemon.services.cluster, "pools", away)
+    assert order(served) == [id]
 
 
 def test_a_job_in_the_queue(served: Served) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -17,7 +18,7 @@ from dethpc.domain.roles import Role
 from dethpc.domain.states import State, TaskKind
 from dethpc.engine.events import QueueChange
 from dethpc.engine.queueing.pools import Kind
-from dethpc.errors import NotFound, Refused
+from dethpc.errors import NotFound, Refused, SchedulerUnavailable
 from dethpc.insight.waiting import WaitReason
 from dethpc.master.durable.records import Records
 from dethpc.master.experiments import config_policies
@@ -289,7 +290,10 @@ def _listed(control: Control, cluster: ClusterView, connection: Connection, quer
 
 
 def _default_pool(cluster: ClusterView) -> str | None:
-    return next((pool.name for pool in cluster.pools() if pool.default), None)
+    """None: there is none, or a scheduler that has not answered yet does not say."""
+    with contextlib.suppress(SchedulerUnavailable):
+        return next((pool.name for pool in cluster.pools() if pool.default), None)
+    return None
 
 
 @router.get("/job-queues-v2")
