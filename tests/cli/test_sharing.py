@@ -46,7 +46,10 @@ def test_a_user_from_creation_to_the_end(det: Any, served: Served) -> None:  # n
     (_, grace, _) = rows(det("user", "list", "--csv"))
     assert (grace["Username"], grace["Display name"], grace["Admin"]) == ("grace", "Grace H.", "yes")
     det("user", "rename", "grace", "hopper")
-    det("user", "deactivate", "hopper")
+    (number,) = [row["ID"] for row in rows(det("user", "list", "--csv")) if row["Username"] == "hopper"]
+    assert "Deactivated user 'hopper'" in det("user", "deactivate", number).output, (
+        "an id, too, is answered by the name"
+    )
     assert [row["Username"] for row in rows(det("user", "list", "--csv"))] == [served.owner, "eve"]
     det("user", "activate", "hopper")
     assert "hopper" in det("user", "list").output

@@ -76,7 +76,7 @@ def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 "after",
                 metavar="TIME",
                 callback=_moment,
-                help="Only lines since then: 10m, 2h, 1d, or RFC 3339.",
+                help="Only lines after that time: 10m, 2h, 1d, or RFC 3339.",
             ),
             click.option(
                 "--until",
@@ -84,7 +84,7 @@ def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 "before",
                 metavar="TIME",
                 callback=_moment,
-                help="Only lines until then, likewise.",
+                help="Only lines before that time, likewise.",
             ),
             click.option("--utc", is_flag=True, help="Times in UTC, not in local time, on a terminal."),
             click.option(

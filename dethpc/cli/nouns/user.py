@@ -144,8 +144,7 @@ def edit(
     changes = {name: value for name, value in fields.items() if value is not None}
     if not changes:
         raise click.UsageError("Name what to change: --display-name, --username, --active or --admin.")
-    _change(username, changes)
-    output.echo(f"Changed user {username!r}")
+    output.echo(f"Changed user {_change(username, changes)!r}")
 
 
 @user.command("link-with-agent-user")
@@ -157,26 +156,22 @@ def edit(
 def link_with_agent_user(username: str, agent_uid: int, agent_user: str, agent_gid: int, agent_group: str) -> None:
     """Note which Unix user and group a user is. It is shown, and has no effect yet: jobs run as the owner of the master."""
     link = {"agentUid": agent_uid, "agentUser": agent_user, "agentGid": agent_gid, "agentGroup": agent_group}
-    _change(username, {"agentUserGroup": link})
-    output.echo(
-        f"Linked user {username!r} with {agent_user}:{agent_group}. It has no effect yet: jobs run as the owner"
-    )
+    name = _change(username, {"agentUserGroup": link})
+    output.echo(f"Linked user {name!r} with {agent_user}:{agent_group}. It has no effect yet: jobs run as the owner")
 
 
 @user.command()
 @click.argument("username")
 def activate(username: str) -> None:
     """Let a user log in again."""
-    _change(username, {"active": True})
-    output.echo(f"Activated user {username!r}")
+    output.echo(f"Activated user {_change(username, {'active': True})!r}")
 
 
 @user.command()
 @click.argument("username")
 def deactivate(username: str) -> None:
     """Let a user log in no more. Their logins and access tokens end."""
-    _change(username, {"active": False})
-    output.echo(f"Deactivated user {username!r}")
+    output.echo(f"Deactivated user {_change(username, {'active': False})!r}")
 
 
 @user.command()
@@ -184,12 +179,14 @@ def deactivate(username: str) -> None:
 @click.argument("new_name")
 def rename(username: str, new_name: str) -> None:
     """Change the name that a user logs in by."""
-    _change(username, {"username": new_name})
-    output.echo(f"Renamed user {username!r} to {new_name!r}")
+    output.echo(f"Renamed user {_change(username, {'username': new_name})!r} to {new_name!r}")
 
 
-def _change(username: str, changes: dict[str, Any]) -> None:
+def _change(username: str, changes: dict[str, Any]) -> str:
+    """The name of the user who is changed, where an id was given, too. Raises NotFound, Refused."""
     from dethpc.client.nouns import users
 
     session = connect()
-    users.change(session, users.by_name(session, username)["id"], **changes)
+    row = users.by_name(session, username)
+    users.change(session, row["id"], **changes)
+    return str(row["username"])
