@@ -24,6 +24,8 @@ _WHAT = (
 LONGEST = 200
 """Characters of a name, where a noun has no limit of its own."""
 
+MOST_LABELS = 200
+
 LONGEST_TEXT = 20_000
 """Characters of a description, of notes and of a comment."""
 
@@ -60,6 +62,8 @@ def check_fields(noun: str, fields: Mapping[str, Any], before: object = None) ->
     for field, value in fields.items():
         was = getattr(before, field, None)
         if field == "labels":
+            if len(value) > max(MOST_LABELS, len(was or ())):
+                raise Refused(f"{_a(noun)} has at most {MOST_LABELS} labels, not {len(value)}")
             for label in value:
                 if label not in (was or ()):
                     check("label", label)

@@ -108,6 +108,8 @@ class Principal:
             where = " in all workspaces"
         elsewhere = ", ".join(self._shown(id) for id in sorted(self.workspaces_as(role) or ()))
         there = f"; it holds in {elsewhere} alone" if elsewhere else ""
+        if there and workspace_id == UNCATEGORIZED and self.role_in(workspace_id) is Role.NONE:
+            there += ", which -w, or workspace and project in a configuration, can name"
         raise Forbidden(
             f"user {self.username!r} needs the role {name}{where} for this{there}. An admin can assign it: "
             f"det rbac assign-role {name} --username-to-assign {self.username}{option}"

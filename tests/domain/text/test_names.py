@@ -19,6 +19,7 @@ from dethpc.errors import Refused
         ({"name": "x" * 201}, "the name of an experiment has at most 200 characters"),
         ({"labels": ["good", "b\nd"]}, "the name of a label has only"),
         ({"labels": [" "]}, "a label needs a name"),
+        ({"labels": [str(n) for n in range(201)]}, "an experiment has at most 200 labels, not 201"),
         ({"description": "a\x00"}, r"the description of an experiment: there are no control characters .* not '\\x00'"),
         ({"notes": "x" * 20_001}, "the notes of an experiment: there are at most 20000 characters, not 20001"),
     ],

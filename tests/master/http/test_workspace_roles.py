@@ -493,7 +493,7 @@ def test_the_published_client_assigns_a_role_in_a_workspace(two: Two, published:
 
 def test_a_refusal_names_the_workspace_and_where_the_role_holds(two: Two) -> None:
     grace = two.user(Role.EDITOR)
-    refused = "Editor in workspace 'Uncategorized' for this; it holds in workspace 'nebula space' alone"
+    refused = "Editor in workspace 'Uncategorized' for this; it holds in workspace 'nebula space' alone, which -w, or"
     with pytest.raises(ForbiddenException, match=f"{refused}.* --workspace-name Uncategorized$"):
         experiments.create(grace, YAML, [])
     mistaken = f"{YAML}\nworkspace: nowhere\nproject: nothing\n"
