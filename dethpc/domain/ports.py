@@ -43,6 +43,11 @@ SUSPENDED = "Suspended"
 """The reason of a job that is RUNNING, holds what it was given, and does not get on until the scheduler resumes it."""
 
 
+TRIALS, TASKS, HOUSEKEEPING = "trials", "tasks", "housekeeping"
+"""Queues of jobs without slots, where the scheduler has such: of trials, of what people launch and may keep open for long, and of what
+the master does itself, such as removing files. None waits behind another."""
+
+
 @dataclass(slots=True)
 class JobRequest:
     """A batch script to run. ``script`` already holds every directive; nothing else is passed on the command line."""
@@ -54,9 +59,7 @@ class JobRequest:
     slots: int
     env: Mapping[str, str] = field(default_factory=dict)  # the complete environment of the submission
     nice: int = 0  # said in the script's directives, too
-    housekeeping: bool = (
-        False  # the master's own, such as removing files: it waits behind nothing that a person keeps open
-    )
+    queue: str = TRIALS
     alike: str = (
         ""  # what it asks for: jobs for which that is the same may be elements of one array; empty: it goes alone
     )

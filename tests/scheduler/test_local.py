@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dethpc.domain.ports import JobRecord, JobRequest, JobState
+from dethpc.domain.ports import HOUSEKEEPING, TASKS, JobRecord, JobRequest, JobState
 from dethpc.errors import SchedulerUnavailable, SubmitRejected
 from dethpc.scheduler.local import LocalScheduler, devices, processes
 from dethpc.scheduler.local.jobs import Jobs
@@ -311,21 +311,29 @@ def test_jobs_without_slots_run_beside_a_full_machine(here: Here) -> None:
     assert here.record(full).state.live
 
 
-def test_housekeeping_waits_behind_no_jobs_without_slots_that_people_keep_open(here: Here) -> None:
-    kept_open = [here.submit("sleep 60", slots=0) for _ in os.sched_getaffinity(0)]
-    for job in kept_open:
+def test_jobs_without_slots_wait_behind_those_of_their_own_queue_alone(here: Here) -> None:
+    trials = [here.submit("sleep 60", slots=0) for _ in os.sched_getaffinity(0)]
+    for job in trials:
         here.wait(job, JobState.RUNNING)
     waiting = here.submit("true", slots=0)
-    removal = request(here.home / "removal", "true", slots=0)
-    removal.housekeeping = True
-    here.wait(here.scheduler.submit(removal), JobState.COMPLETED)
-    assert here.record(waiting).state is JobState.PENDING and all(here.record(job).state.live for job in kept_open)
+    for queue in (TASKS, HOUSEKEEPING):
+        other = request(here.home / queue, "true", slots=0)
+        other.queue = queue
+        here.wait(here.scheduler.submit(other), JobState.COMPLETED)
+    assert here.record(waiting).state is JobState.PENDING and all(here.record(job).state.live for job in trials)
+
+
+def test_more_notebooks_than_cores_are_open_at_once(here: Here) -> None:
+    for n in range(len(os.sched_getaffinity(0)) + 1):
+        notebook = request(here.home / f"notebook {n}", "sleep 60", slots=0)
+        notebook.queue = TASKS
+        here.wait(here.scheduler.submit(notebook), JobState.RUNNING)
 
 
 def test_a_table_of_an_earlier_release_gets_the_columns_that_it_lacks(here: Here) -> None:
     job = here.submit("true")
     here.wait(job, JobState.COMPLETED)
-    for column in ("nice", "housekeeping"):
+    for column in ("nice", "queue"):
         with Jobs(here.scheduler._jobs.folder).transaction() as table:
             table.execute(f"ALTER TABLE jobs DROP COLUMN {column}")
     again = LocalScheduler(here.home, slots=2, grace=1.0)

@@ -20,7 +20,7 @@ from dethpc.config.sections.environment import without_registry_auth
 from dethpc.domain.attempts.log_policies import Noted
 from dethpc.domain.facts import Checkpoint, Experiment, Run, Task, Trial
 from dethpc.domain.ids import job_name, plain_title
-from dethpc.domain.ports import JobRequest
+from dethpc.domain.ports import HOUSEKEEPING, TASKS, TRIALS, JobRequest
 from dethpc.domain.states import TaskKind
 from dethpc.domain.task_settings import TaskSettings
 from dethpc.engine import events, nodes
@@ -66,9 +66,11 @@ class Submission:
     """A task that somebody launched; None: the run is a trial's, or a task's of the master's own."""
 
     @property
-    def housekeeping(self) -> bool:
-        """Whether the run is of a task of the master's own."""
-        return self.task is None and not self.experiment.id
+    def queue(self) -> str:
+        """Where its job waits if it has no slots."""
+        if self.task is not None:
+            return TASKS
+        return TRIALS if self.experiment.id else HOUSEKEEPING
 
 
 class JobBuilder:
@@ -202,7 +204,7 @@ class JobBuilder:
             slots=run.slots,
             env=job_environment.bare() if environment else self._environment,
             nice=run.nice,
-            housekeeping=submission.housekeeping,
+            queue=submission.queue,
             alike=arrays.alike(script, comment),
         )
 

@@ -41,7 +41,7 @@ CREATE TABLE IF NOT EXISTS jobs (
     started_at REAL,
     ended_at REAL,
     nice INTEGER NOT NULL DEFAULT 0,
-    housekeeping INTEGER NOT NULL DEFAULT 0
+    queue TEXT NOT NULL DEFAULT 'trials'
 );
 CREATE INDEX IF NOT EXISTS jobs_name ON jobs (name);
 CREATE INDEX IF NOT EXISTS jobs_state ON jobs (state, id);
@@ -75,7 +75,7 @@ class Job:
     started_at: float | None
     ended_at: float | None
     nice: int  # jobs start in the order of id + nice
-    housekeeping: int  # 1: no place that jobs without slots hold is counted against it
+    queue: str  # of those without slots
 
     def __post_init__(self) -> None:
         self.state = JobState(self.state)
@@ -124,9 +124,9 @@ class Jobs:
             for statement in _SCHEMA.split(";"):
                 table.execute(statement)
             there = {row[1] for row in table.execute("PRAGMA table_info(jobs)")}
-            for column in ("nice", "housekeeping"):
+            for column, kind in (("nice", "INTEGER NOT NULL DEFAULT 0"), ("queue", "TEXT NOT NULL DEFAULT 'trials'")):
                 if column not in there:  # an earlier release made the table
-                    table.execute(f"ALTER TABLE jobs ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
+                    table.execute(f"ALTER TABLE jobs ADD COLUMN {column} {kind}")
 
     @contextmanager
     def transaction(self) -> Iterator[Table]:

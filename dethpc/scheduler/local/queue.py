@@ -11,7 +11,7 @@ import time
 import uuid
 from pathlib import Path
 
-from dethpc.domain.ports import JobState
+from dethpc.domain.ports import HOUSEKEEPING, TASKS, TRIALS, JobState
 from dethpc.errors import SchedulerUnavailable
 from dethpc.scheduler.local import processes
 from dethpc.scheduler.local.jobs import CANCEL, Job, Jobs, Table
@@ -19,11 +19,9 @@ from dethpc.scheduler.open_files import as_started
 
 _START_WITHIN = 20.0
 _ROOT = Path(__file__).parents[3]
-_QUEUES = {
-    "slots": "slots > 0",
-    "no slots": "slots = 0 AND NOT housekeeping",
-    "housekeeping": "slots = 0 AND housekeeping",
-}
+_SLOTS = "slots"
+_OPEN = 16
+"""Tasks without slots that run at once at least: notebooks, shells and TensorBoards mostly wait for people."""
 
 
 def schedule(jobs: Jobs, *, take: bool = False) -> int | None:
@@ -71,17 +69,18 @@ def claim(jobs: Jobs, job_id: int, node: str) -> Job | None:
 
 
 def _startable(table: Table, now: float) -> list[Job]:
-    """Strictly in order, so that a large job is not starved by small ones. Jobs without slots have a queue of their own, and so
-    has the master's housekeeping, because the former may be kept open for as long as people like."""
-    rooms = dict.fromkeys(_QUEUES, len(os.sched_getaffinity(0)))
-    rooms["slots"] = len(_free(table))
+    """Strictly in order, so that a large job is not starved by small ones. Jobs without slots have queues of their own."""
+    cores = len(os.sched_getaffinity(0))
+    rooms = {_SLOTS: len(_free(table)), TRIALS: cores, TASKS: max(cores, _OPEN), HOUSEKEEPING: cores}
     for running in table.running():
         if running.slots == 0:
-            rooms["housekeeping" if running.housekeeping else "no slots"] -= 1
+            rooms[running.queue] -= 1
     chosen = []
-    for queue, condition in _QUEUES.items():
+    for queue in rooms:
         waiting = table.execute(
-            f"SELECT id, slots, starting_until FROM jobs WHERE state = 'PENDING' AND {condition} ORDER BY id + nice, id"  # nosec B608
+            "SELECT id, slots, starting_until FROM jobs WHERE state = 'PENDING' "
+            "AND CASE WHEN slots > 0 THEN 'slots' ELSE queue END = ? ORDER BY id + nice, id",
+            (queue,),
         )
         for job_id, slots, starting_until in waiting:
             rooms[queue] -= max(1, slots)

@@ -64,7 +64,7 @@ class LocalScheduler:
                     reason="Resources",
                     submitted_at=time.time(),
                     nice=job.nice,
-                    housekeeping=job.housekeeping,
+                    queue=job.queue,
                 )
             self._schedule()
         except SchedulerUnavailable as error:

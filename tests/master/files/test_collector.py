@@ -102,9 +102,7 @@ def test_the_end_of_a_task_is_looked_at_at_once(
     assert woken
 
 
-def test_removal_is_housekeeping_to_the_scheduler_and_what_people_launch_is_not(
-    served: Served, storage: FileStore
-) -> None:
+def test_removal_and_what_people_launch_wait_in_queues_of_their_own(served: Served, storage: FileStore) -> None:
     ended(served, storage, save_trial_best=0)
     served.daemon.collector.look(T0)
     served.session.post("/api/v1/commands", {"config": {"entrypoint": ["true"], "resources": {"slots": 0}}})
@@ -112,8 +110,8 @@ def test_removal_is_housekeeping_to_the_scheduler_and_what_people_launch_is_not(
     ledger.do(events.Schedule(time.time()))
     runs = list(ledger.state.runs.values())
     job_of = served.daemon.builder.prepare(runs)
-    kinds = {ledger.state.tasks[run.task_id].kind: job_of(run).housekeeping for run in runs}
-    assert kinds == {TaskKind.CHECKPOINT_GC: True, TaskKind.COMMAND: False}
+    kinds = {ledger.state.tasks[run.task_id].kind: job_of(run).queue for run in runs}
+    assert kinds == {TaskKind.CHECKPOINT_GC: "housekeeping", TaskKind.COMMAND: "tasks"}
 
 
 def test_what_has_come_together_goes_in_one_task_and_the_next_one_waits(served: Served, storage: FileStore) -> None:
