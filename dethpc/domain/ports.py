@@ -44,8 +44,8 @@ SUSPENDED = "Suspended"
 
 
 TRIALS, TASKS, HOUSEKEEPING = "trials", "tasks", "housekeeping"
-"""Queues of jobs without slots, where the scheduler has such: of trials, of what people launch and may keep open for long, and of what
-the master does itself, such as removing files. None waits behind another."""
+"""Queues of jobs without slots, where the scheduler has such: of trials, of what people launch and may keep open for long, and of
+what the master does itself, such as removing files. None waits behind another."""
 
 
 @dataclass(slots=True)

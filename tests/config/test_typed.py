@@ -18,6 +18,7 @@ ROOT = Path(dethpc.__file__).parent
 MAY = {
     "domain/trial_config.py": "the node side's typed view is made here",
     "client/custom_search.py": "what a user hands in, before anybody has checked it",
+    "master/experiments/config_policies.py": "what a policy fixes is a part of a configuration, and none by itself",
     "master/experiments/unmanaged.py": "a script's sketch, from which a configuration is made",
     "master/http/nouns/experiments.py": "JSON is made here",
     "master/http/nouns/checkpoints.py": "JSON of a page's checkpoints is made here, of configurations as they were stored",

@@ -24,6 +24,9 @@ _WHAT = (
 LONGEST = 200
 """Characters of a name, where a noun has no limit of its own."""
 
+LONGEST_TITLE = 1000
+"""Characters of a name that nothing is found by, such as an experiment's."""
+
 MOST_LABELS = 200
 
 LONGEST_TEXT = 20_000
@@ -68,7 +71,7 @@ def check_fields(noun: str, fields: Mapping[str, Any], before: object = None) ->
                 if label not in (was or ()):
                     check("label", label)
         elif field == "name" and value and value != was:
-            check(noun, value)
+            check(noun, value, LONGEST_TITLE)
         elif field in _TEXTS and value != was:
             _check_text(f"{field} of {_a(noun)}", value)
 

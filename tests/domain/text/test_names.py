@@ -16,7 +16,7 @@ from dethpc.errors import Refused
     ("fields", "says"),
     [
         ({"name": "a\x1b[31m"}, "the name of an experiment has only characters that can be seen"),
-        ({"name": "x" * 201}, "the name of an experiment has at most 200 characters"),
+        ({"name": "x" * 1001}, "the name of an experiment has at most 1000 characters"),
         ({"labels": ["good", "b\nd"]}, "the name of a label has only"),
         ({"labels": [" "]}, "a label needs a name"),
         ({"labels": [str(n) for n in range(201)]}, "an experiment has at most 200 labels, not 201"),
