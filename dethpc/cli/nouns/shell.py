@@ -85,9 +85,9 @@ def open_shell(
     _open(None if by_ssh else _task_place(full), full, node, _command(arguments[1:]))
 
 
-def _command(words: Sequence[str]) -> Sequence[str]:
+def _command(arguments: Sequence[str]) -> Sequence[str]:
     """Without the ``--`` that may stand before it."""
-    return words[1:] if words[:1] == ("--",) else words
+    return arguments[1:] if arguments[:1] == ("--",) else arguments
 
 
 @shell.command("show_ssh_command", context_settings=_OPTIONS_OF_SSH)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from dethpc.domain.slurm.gres import GPU, Gres, requested, requested_gpus, requested_tres
 from dethpc.errors import GresError
@@ -35,7 +35,6 @@ class Request:
     gpus_per_node: list[Gres] | None = None
     gpus_per_task: list[Gres] | None = None
     gpus_per_socket: list[Gres] | None = None
-    other_gres: list[Gres] = field(default_factory=list)  # per node, of --gres
     whole_nodes: bool = False  # --exclusive
     names: frozenset[str] = frozenset()  # of the options given
 
@@ -122,7 +121,6 @@ def of(options: Sequence[Option]) -> Request:
         gpus_per_node=_resources(given.get("gpus-per-node"), requested_gpus) or per_node,
         gpus_per_task=_resources(given.get("gpus-per-task"), requested_gpus) or per_task,
         gpus_per_socket=_resources(given.get("gpus-per-socket"), requested_gpus),
-        other_gres=[resource for resource in gres if resource.name != GPU],
         whole_nodes=exclusive is not None and exclusive.value is None,
         names=frozenset(given),
     )

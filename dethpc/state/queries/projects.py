@@ -71,9 +71,3 @@ _PLACES = (
     .join(rows.table(Workspace), _workspace.id == _project.workspace_id)
     .where(_experiment.id.in_(VALUES))
 )
-
-
-def experiments_in(connection: Connection, project_id: int) -> list[int]:
-    """Ids of all that were not deleted."""
-    where = (_experiment.project_id == project_id, _experiment.state != State.DELETED)
-    return list(connection.scalars(select(_experiment.id).where(*where).order_by(_experiment.id)))

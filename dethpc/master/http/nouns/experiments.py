@@ -466,7 +466,7 @@ def patch(
             raise Refused("the name of an experiment cannot be empty")
         del given["name"]  # clients send back what they read: an earlier release gave none to those without
     if given.keys() & {"max_slots", "priority", "weight"}:
-        given |= _within_policies(records, experiment_id, given)
+        given |= _within_policies(records, row, given)
     if request.checkpoint_storage is not None:
         policies.set(experiment_id, request.checkpoint_storage.model_dump(exclude_none=True))
     if "max_slots" in given:
@@ -485,10 +485,9 @@ class _Resources(NamedTuple):
     priority: int | None = None
 
 
-def _within_policies(records: Records, experiment_id: int, given: dict[str, Any]) -> dict[str, Any]:
+def _within_policies(records: Records, row: facts.Experiment, given: dict[str, Any]) -> dict[str, Any]:
     """What is to be set in the place of no bound. Raises Refused where its workspace's policies, or the master's, forbid it."""
-    with records.reading() as connection:
-        project = filing.project(records, queries.experiment(connection, experiment_id).project_id)
+    project = filing.project(records, row.project_id)
     resources = _Resources(max_slots=given.get("max_slots"), priority=given.get("priority"))
     policies = config_policies.policies_of(records, project.workspace_id)
     config_policies.check_constraints(resources, policies)
