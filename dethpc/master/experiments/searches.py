@@ -76,9 +76,7 @@ class Searches:
         return description
 
     def _remembered(self, experiment: Experiment, most: int | None) -> dict[str, Any] | None:
-        if not _over(experiment):
-            return None
-        key = experiment.id, experiment.ended_at
+        key = experiment.id, experiment.ended_at  # of one that goes on, nothing is kept
         with self._lock:
             cached = self._ended.get(key)
             if cached is not None:

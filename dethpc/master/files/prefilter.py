@@ -47,11 +47,10 @@ class Prefilter:
         elif self._groups:
             lines, others = self._marked(block), self._groups[1:]
         else:
-            lines, others = _every(block), ()
+            lines, others = iter(()) if timed and _is_outside(block, lowest, highest) else _every(block), ()
         for at, raw in lines:
-            if timed and not lowest <= raw[:STAMP] <= highest:
-                continue
-            if all(any(mark in raw for mark in group) for group in others):
+            of_time = not timed or lowest <= raw[:STAMP] <= highest
+            if of_time and all(any(mark in raw for mark in group) for group in others):
                 yield at, raw
 
     @cached_property
@@ -83,6 +82,12 @@ def _found(block: bytes, seek: Seeker) -> Iterator[tuple[int, bytes]]:
         begin = block.rfind(b"\n", 0, at) + 1
         end = block.find(b"\n", at) + 1
         yield begin, block[begin:end]
+
+
+def _is_outside(block: bytes, lowest: bytes, highest: bytes) -> bool:
+    """Whether none of its lines begins between the two: a look at the beginnings alone takes a third of what the lines do."""
+    beginnings = [line[:STAMP] for line in block[:-1].split(b"\n")]
+    return max(beginnings) < lowest or min(beginnings) > highest
 
 
 def _is_text(block: bytes) -> bool:
