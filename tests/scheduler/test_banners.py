@@ -81,7 +81,8 @@ def test_a_job_is_submitted_seen_ordered_and_cancelled(
     job_id = noisy.submit(request(tmp_path, "sleep 1000", f"--job-name={name}", "--begin=now+1hour"))
     try:
         assert quiet.jobs()[job_id].name == name
-        wait_until(lambda: noisy.jobs().keys() == quiet.jobs().keys())  # Slurm forgets jobs that have ended between the two
+        # Slurm may forget jobs that have ended between the two.
+        wait_until(lambda: noisy.jobs().keys() == quiet.jobs().keys())
         assert noisy.jobs()[job_id] == quiet.jobs()[job_id]
         assert [record.job_id for record in noisy.find([name])] == [job_id]
         assert [job.job_id for job in noisy.queue("main")] == [job.job_id for job in quiet.queue("main")]
