@@ -203,14 +203,16 @@ def check_priority(priority: int | None, policy: ConfigPolicy) -> None:
         )
 
 
-def check_invariant(resources: Mapping[str, object], policy: ConfigPolicy) -> None:
-    """That what is to change is not what the policy fixes. Raises Refused."""
-    fixed = policy.invariant_config.get("resources") or {}
-    for name, value in resources.items():
-        if value is not None and fixed.get(name) not in (None, value):
-            raise Refused(
-                f"resources.{name} cannot be {show(value)}: the config policy of {_place(policy)} says {show(fixed[name])}"
-            )
+def check_changes(resources: Mapping[str, Any], policies: Sequence[ConfigPolicy]) -> None:
+    """That what is set of ``resources`` keeps to the limit of priorities, and is not what a policy fixes. Raises Refused."""
+    for policy in policies:
+        check_priority(resources.get("priority"), policy)
+        fixed = policy.invariant_config.get("resources") or {}
+        for name, value in resources.items():
+            if value is not None and fixed.get(name) not in (None, value):
+                raise Refused(
+                    f"resources.{name} cannot be {show(value)}: the config policy of {_place(policy)} says {show(fixed[name])}"
+                )
 
 
 def _place(policy: ConfigPolicy) -> str:

@@ -285,9 +285,7 @@ class Launcher:
 
     def set_priority(self, row: Task, priority: int, policies: Sequence[ConfigPolicy]) -> Task:
         """Raises NotFound, Refused."""
-        for policy in policies:
-            config_policies.check_priority(priority, policy)
-            config_policies.check_invariant({"priority": priority}, policy)
+        config_policies.check_changes({"priority": priority}, policies)
         change = events.QueueChange(row.queue_id, priority=priority)
         return _of(self._ledger.do(events.UpdateQueue([change], time.time())), row)
 

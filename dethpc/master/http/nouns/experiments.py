@@ -491,8 +491,7 @@ def _within_policies(records: Records, row: facts.Experiment, given: dict[str, A
     resources = _Resources(max_slots=given.get("max_slots"), priority=given.get("priority"))
     policies = config_policies.policies_of(records, project.workspace_id)
     config_policies.check_constraints(resources, policies)
-    for policy in policies:
-        config_policies.check_invariant({name: given.get(name) for name in ("max_slots", "priority", "weight")}, policy)
+    config_policies.check_changes({name: given.get(name) for name in ("max_slots", "priority", "weight")}, policies)
     return {"max_slots": config_policies.most_slots(policies)} if given.get("max_slots", 0) is None else {}
 
 

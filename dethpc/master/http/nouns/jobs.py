@@ -388,11 +388,8 @@ def _check_policies(records: Records, jobs: Mapping[str, QueuedJob], changes: Se
         priority = change.priority if beside is None else priorities[beside]
         if priority == priorities[job.queue_id]:
             priority = None
-        for policy in _policies(records, job):
-            config_policies.check_priority(priority, policy)
-            config_policies.check_invariant(
-                {"priority": priority, "weight": change.weight, "resource_pool": change.pool}, policy
-            )
+        resources = {"priority": priority, "weight": change.weight, "resource_pool": change.pool}
+        config_policies.check_changes(resources, _policies(records, job))
         if priority is not None:
             priorities[job.queue_id] = priority
 
