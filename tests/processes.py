@@ -17,12 +17,12 @@ def files(name: str) -> Iterator[Path]:
 
 def carrying(mark: str) -> list[int]:
     """Processes that have this text in their environment."""
-    found = []
+    pids = []
     for path in files("environ"):
         with contextlib.suppress(OSError):
             if mark.encode() in path.read_bytes() and path.parent.name != str(os.getpid()):
-                found.append(int(path.parent.name))
-    return found
+                pids.append(int(path.parent.name))
+    return pids
 
 
 def tcp_ports(pids: Iterable[int]) -> list[int]:
@@ -33,10 +33,10 @@ def tcp_ports(pids: Iterable[int]) -> list[int]:
             columns = line.split()
             if columns[3] == "0A":  # LISTEN
                 ports[f"socket:[{columns[9]}]"] = int(columns[1].rpartition(":")[2], 16)
-    found = []
+    own_ports = []
     for pid in pids:
         with contextlib.suppress(OSError):
             for entry in os.scandir(f"/proc/{pid}/fd"):
                 with contextlib.suppress(OSError):
-                    found += [ports[target] for target in [os.readlink(entry.path)] if target in ports]
-    return found
+                    own_ports += [ports[target] for target in [os.readlink(entry.path)] if target in ports]
+    return own_ports

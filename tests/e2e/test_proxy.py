@@ -232,7 +232,7 @@ def test_a_tunnel_whose_master_is_killed_says_so_and_serves_on_with_the_next(ser
                 everything(sock)
             assert standard.wait(LONG_ENOUGH) == 1
             assert standard.stderr is not None
-            assert "broke off" in (said := standard.stderr.read()) and "Traceback" not in said
+            assert "broke off" in (errors := standard.stderr.read()) and "Traceback" not in errors
             user.det("experiment", "list")
 
             def answers() -> bool:
@@ -353,14 +353,16 @@ PUBLISHED = Path(__file__).parents[2] / ".venv-determined" / "bin" / "python"
 def test_the_published_tunnel_leads_to_a_port_with_proxy_tcp(user: User) -> None:
     with free_port() as port, free_port() as local:
         service = serving(user, port, proxy_tcp=True)
-        words = [service.user.master()["url"], f"{service.task}:{port}", "--auth", "--listener", str(local)]
+        arguments = [service.user.master()["url"], f"{service.task}:{port}", "--auth", "--listener", str(local)]
         env = {name: value for name, value in user.env.items() if name != "PYTHONPATH"}
         env |= {
             "DET_DEBUG_CONFIG_PATH": str(user.folder),
             "DET_USER": getpass.getuser(),
             "DET_PASS": (user.home / "token").read_text().strip(),
         }
-        with subprocess.Popen([PUBLISHED, "-m", "determined.cli.tunnel", *words], env=env, cwd=user.folder) as tunnel:
+        with subprocess.Popen(
+            [PUBLISHED, "-m", "determined.cli.tunnel", *arguments], env=env, cwd=user.folder
+        ) as tunnel:
             try:
                 assert listening(local)
                 with closing(http.client.HTTPConnection("127.0.0.1", local)) as connection:

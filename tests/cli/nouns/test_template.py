@@ -55,7 +55,7 @@ def test_a_command_runs_what_its_template_says(det: Any, tmp_path: Path) -> None
         det("template", "set", name, f"{name}.yaml")
     task = det("command", "run", "--template", "nap", "--detach").stdout.strip()
     assert "sleep 1" in det("command", "config", task).stdout
-    said = det("command", "run", "--template", "lost", "true", code=1).output
-    assert "template lost: resources.resource_pool: 'nowhere' is not" in said
+    output = det("command", "run", "--template", "lost", "true", code=1).output
+    assert "template lost: resources.resource_pool: 'nowhere' is not" in output
     assert "entrypoint" in det("command", "run", "--template", "lost", code=1).output
     det("command", "kill", task)

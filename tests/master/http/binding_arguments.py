@@ -97,7 +97,7 @@ def _outside(served: Served) -> dict[str, Any]:
 
 
 def _put(served: Served) -> None:
-    kept = contexts.keep(served.daemon.installation.home, _archive())
+    digest = contexts.keep(served.daemon.installation.home, _archive())
     run = run_of(RUNNING, state=RunState.RUNNING, scheduler_job_id="41")
     store = served.daemon.installation.home.root / "checkpoints"
     store.mkdir(exist_ok=True)
@@ -105,7 +105,7 @@ def _put(served: Served) -> None:
     at: dict[str, Any] = {"owner": served.owner, "config": {**CONFIG, "checkpoint_storage": storage}}
     served.put(
         [
-            experiment(21, **at, context_sha256=kept),
+            experiment(21, **at, context_sha256=digest),
             *trained(trial(21, 21, index=0, metadata={"k": 1})),
             *trained(trial(22, 21, index=1)),
             experiment(22, **at),
