@@ -20,7 +20,6 @@ import random
 import re
 import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -86,55 +85,12 @@ class Cluster:
             return {}
         return dict(line.split("|", 1) for line in lines)
 
-    def wait_idle(self, timeout: float = 300) -> None:
-        """Wait until every node is idle."""
-        _wait(
-            lambda: self.node_states() == dict.fromkeys(self.nodes, "idle"), timeout, f"{self.folder}: nodes not idle"
-        )
-
-    def kill_node(self, name: str, *, jobs_too: bool = False) -> None:
-        """Kill a node's slurmd and have it marked down until ``start_node``, as after a crash.
-
-        Its jobs' processes live on unless ``jobs_too``.
-        """
-        processes.kill(self._pids(f"slurmd-{name}"))
-        if jobs_too:
-            processes.kill(processes.job_processes(self.folder, name))
-        self.run("scontrol", "update", f"nodename={name}", "state=down", "reason=slurmd died")
-
-    def start_node(self, name: str) -> None:
-        """Start a node's slurmd and wait until the node is back in service."""
-        _daemon(self, ["slurmd", "-N", name, "-f", str(self.conf)], f"slurmd-{name}")
-        if self.node_states().get(name, "").startswith("down"):
-            self.run("scontrol", "update", f"nodename={name}", "state=resume")
-        _wait(
-            lambda: self.node_states().get(name, "").rstrip("*") in _UP, START_SECONDS, f"node {name} does not come up"
-        )
-
-    def stop_controller(self) -> None:
-        """Stop slurmctld (its state is kept): commands get no connection."""
-        for pid in self._pids("slurmctld"):
-            processes.terminate(pid)
-
-    def start_controller(self) -> None:
-        _daemon(self, ["slurmctld", "-f", str(self.conf)], "slurmctld")
-        _wait(lambda: bool(self.node_states()), START_SECONDS, "slurmctld does not answer")
-
-    def freeze_controller(self) -> None:
-        """Stop slurmctld in its tracks: it takes connections and never answers."""
-        for pid in self._pids("slurmctld"):
-            os.kill(pid, signal.SIGSTOP)
-
-    def thaw_controller(self) -> None:
-        for pid in self._pids("slurmctld"):
-            os.kill(pid, signal.SIGCONT)
-
     def daemons(self) -> dict[str, bool]:
         """Whether each daemon runs, by name."""
         names = ["munged", *(("mariadbd", "slurmdbd") if self.shape.accounting else ()), "slurmctld"]
-        return {name: bool(self._pids(name)) for name in [*names, *(f"slurmd-{node}" for node in self.nodes)]}
+        return {name: bool(self.pids(name)) for name in [*names, *(f"slurmd-{node}" for node in self.nodes)]}
 
-    def _pids(self, daemon: str) -> list[int]:
+    def pids(self, daemon: str) -> list[int]:
         """The daemon's process, if it runs."""
         pid = processes.read_pid_file(self.folder / "run" / f"{daemon}.pid")
         return [pid] if pid is not None and processes.is_daemon(pid, daemon, self.folder) else []
@@ -142,8 +98,6 @@ class Cluster:
 
 START_SECONDS = 300.0
 """For a daemon to start, and for nodes to become idle, on a machine with much else to do. A daemon that dies is noticed at once."""
-
-_UP = frozenset({"idle", "mix", "alloc", "comp"})
 
 
 def up(folder: str | os.PathLike[str], shape: Shape | None = None, **options: object) -> Cluster:
@@ -211,12 +165,12 @@ def down(folder: str | os.PathLike[str]) -> int | None:
         return None
     daemons = [name for name, runs in cluster.daemons().items() if runs]
     for name in cluster.daemons():
-        processes.kill(cluster._pids(name))
+        processes.kill(cluster.pids(name))
     while pids := processes.job_processes(cluster.folder):
         processes.kill(pids)
     if cluster.folder != target:
         cluster.folder.unlink()
-    _wait(lambda: _remove(target), 60, f"cannot remove {target}")
+    wait(lambda: _remove(target), 60, f"cannot remove {target}")
     return len(daemons)
 
 
@@ -273,12 +227,12 @@ def _start(cluster: Cluster) -> None:
     folder = cluster.folder
     munged = ["munged", "--force", f"--key-file={folder}/munge.key", f"--socket={folder}/run/munge.socket"]
     munged += [f"--pid-file={folder}/run/munged.pid", f"--log-file={folder}/log/munged.log"]
-    _daemon(cluster, [*munged, f"--seed-file={folder}/run/munge.seed", "--num-threads=2"], "munged")
+    start_daemon(cluster, [*munged, f"--seed-file={folder}/run/munge.seed", "--num-threads=2"], "munged")
     if cluster.shape.accounting:
-        accounting_daemons.start(folder, lambda argv, name: _daemon(cluster, argv, name))
-    _daemon(cluster, ["slurmctld", "-f", str(cluster.conf)], "slurmctld")
+        accounting_daemons.start(folder, lambda argv, name: start_daemon(cluster, argv, name))
+    start_daemon(cluster, ["slurmctld", "-f", str(cluster.conf)], "slurmctld")
     for node in cluster.nodes:
-        _daemon(cluster, ["slurmd", "-N", node, "-f", str(cluster.conf)], f"slurmd-{node}")
+        start_daemon(cluster, ["slurmd", "-N", node, "-f", str(cluster.conf)], f"slurmd-{node}")
 
     def idle() -> bool:
         dead = [name for name, runs in cluster.daemons().items() if not runs]
@@ -286,12 +240,12 @@ def _start(cluster: Cluster) -> None:
             raise DethpcError(f"{dead[0]} died")
         return cluster.node_states() == dict.fromkeys(cluster.nodes, "idle")
 
-    _wait(idle, START_SECONDS, "the nodes do not become idle")
+    wait(idle, START_SECONDS, "the nodes do not become idle")
     if cluster.shape.accounting:
         accounting_daemons.register(cluster.run, _user(), cluster.shape.accounts)
 
 
-def _daemon(cluster: Cluster, argv: list[str], name: str) -> None:
+def start_daemon(cluster: Cluster, argv: list[str], name: str) -> None:
     """Start a daemon that puts itself into the background, and wait for its pid file."""
     environment = {"PATH": search_path(), "SLURM_CONF": str(cluster.conf), "HOME": os.environ.get("HOME", "/")}
     environment["MYSQL_UNIX_PORT"] = f"{cluster.folder}/run/mariadb.socket"
@@ -308,7 +262,7 @@ def _daemon(cluster: Cluster, argv: list[str], name: str) -> None:
         )
     if done.returncode != 0:
         raise DethpcError(f"{name}: exit code {done.returncode}")
-    _wait(
+    wait(
         lambda: cluster.daemons().get(name, False),
         START_SECONDS,
         f"{name} did not start; see {cluster.folder}/log/{name}.log",
@@ -347,7 +301,7 @@ def _free_ports(count: int) -> list[socket.socket]:
     raise DethpcError("no free TCP ports")
 
 
-def _wait(condition: Callable[[], bool], timeout: float, complaint: str) -> None:
+def wait(condition: Callable[[], bool], timeout: float, complaint: str) -> None:
     end = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > end:

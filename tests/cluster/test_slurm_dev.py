@@ -13,6 +13,7 @@ import pytest
 from dethpc.deploy import processes, slurm_dev
 from dethpc.deploy.slurm_conf import cgroup_conf
 from dethpc.errors import DethpcError, NotFound, Refused
+from tests.cluster import outages
 from tests.waiting import LONG_ENOUGH, wait_until
 
 
@@ -63,27 +64,27 @@ def test_down_spares_the_shell_that_uses_the_cluster(slurm_private) -> None:  # 
 
 def test_a_killed_node_is_down_until_it_is_started(slurm_private) -> None:  # type: ignore[no-untyped-def]
     cluster = slurm_private(nodes=2)
-    cluster.kill_node("n1")
+    outages.kill_node(cluster, "n1")
     assert cluster.node_states() == {"n0": "idle", "n1": "down"}
     assert cluster.daemons()["slurmd-n1"] is False
-    cluster.start_node("n1")
-    cluster.wait_idle()
+    outages.start_node(cluster, "n1")
+    outages.wait_idle(cluster)
 
 
 def test_killing_a_node_with_its_jobs_ends_their_processes(slurm_private) -> None:  # type: ignore[no-untyped-def]
     cluster = slurm_private(nodes=1)
     cluster.run("sbatch", "--output=/dev/null", "--wrap", "sleep 1000")
     wait_until(lambda: len(processes.job_processes(cluster.folder, "n0")) >= 2)
-    cluster.kill_node("n0", jobs_too=True)
+    outages.kill_node(cluster, "n0", jobs_too=True)
     assert processes.job_processes(cluster.folder) == []
 
 
 def test_the_controller_comes_back_with_its_jobs(slurm_private) -> None:  # type: ignore[no-untyped-def]
     cluster = slurm_private(nodes=1)
     cluster.run("sbatch", "--hold", "--output=/dev/null", "--wrap", "true")
-    cluster.stop_controller()
+    outages.stop_controller(cluster)
     assert cluster.daemons()["slurmctld"] is False
-    cluster.start_controller()
+    outages.start_controller(cluster)
     assert cluster.run("squeue", "--noheader", "--format=%T").split() == ["PENDING"]
 
 

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from dethpc.deploy.slurm_dev import Cluster
+from tests.cluster import outages
 from tests.e2e.conftest import User, make_user, take_down
 
 
@@ -88,7 +89,7 @@ def test_small_jobs_that_find_no_node_are_taken_back(on_slurm: User, slurm: Clus
         assert "det-doctor" not in queue and not list(on_slurm.home.iterdir())
     finally:
         subprocess.run(["scancel", everything.strip()], env=on_slurm.env, check=True)
-        slurm.wait_idle()
+        outages.wait_idle(slurm)
 
 
 def test_on_one_machine(user: User) -> None:

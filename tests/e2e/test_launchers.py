@@ -14,6 +14,7 @@ import pytest
 
 from dethpc.deploy.slurm_dev import Cluster
 from tests import processes
+from tests.cluster import outages
 from tests.e2e.conftest import User
 from tests.e2e.test_slurm import jobs, on_slurm, slurm_command, user_of
 from tests.waiting import wait_until
@@ -239,7 +240,7 @@ def test_a_node_that_is_lost_costs_no_restart(slurm_private: Callable[..., Clust
         (job,) = jobs(user)
         nodes = slurm_command(user, "squeue", "--noheader", f"--jobs={job}", "--format=%N").strip()
         lost = slurm_command(user, "scontrol", "show", "hostnames", nodes).split()[1]
-        cluster.kill_node(lost, jobs_too=True)
+        outages.kill_node(cluster, lost, jobs_too=True)
 
         user.det("experiment", "wait", str(experiment))
         (trial,) = user.trials(experiment)

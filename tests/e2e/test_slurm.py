@@ -20,6 +20,7 @@ import yaml
 
 from dethpc.cli.master_job import job_name
 from dethpc.deploy.slurm_dev import Cluster
+from tests.cluster import outages
 from tests.e2e.conftest import SLEEPS, User, make_home, make_user, sleepers, take_down
 from tests.unix_user import UnixUser
 from tests.waiting import LONG_ENOUGH, wait_until
@@ -214,11 +215,11 @@ def test_a_lost_node_and_a_scancel_lose_nothing(slurm_private: Callable[..., Clu
         user.det("experiment", "wait", str(undisturbed), timeout=LONG_ENOUGH)
         disturbed = user.create(**search)
         user.wait_steps(disturbed, 3)
-        cluster.kill_node("n0")
+        outages.kill_node(cluster, "n0")
         job = wait_until(lambda: jobs(user))[-1]
         slurm_command(user, "scancel", job)
         time.sleep(1)
-        cluster.start_node("n0")
+        outages.start_node(cluster, "n0")
 
         def release() -> bool:
             """What its owner does: a scancelled trial waits for its owner."""

@@ -14,6 +14,7 @@ import pytest
 from dethpc.deploy import slurm_dev
 from dethpc.deploy.slurm_dev import Cluster
 from dethpc.errors import DethpcError
+from tests.cluster import outages
 from tests.cluster.fixtures import CLUSTERS
 from tests.e2e.conftest import TRAIN, User
 from tests.e2e.test_slurm import final_state, slurm_command, user_of
@@ -235,23 +236,23 @@ def test_a_controller_that_restarts_hangs_or_is_away_disturbs_nothing(user: User
     steps = 40
     experiments = [create(user, "main", steps, pause=0.2)]
     user.wait_steps(experiments[0], 5)
-    cluster.stop_controller()
-    cluster.start_controller()
+    outages.stop_controller(cluster)
+    outages.start_controller(cluster)
     experiments.append(create(user, "main", steps, pause=0.2))
     user.wait_steps(experiments[1], 3)
-    cluster.freeze_controller()  # longer than commands wait
+    outages.freeze_controller(cluster)  # longer than commands wait
     try:
         experiments.append(create(user, "main", steps, pause=0.2))
         wait_until(lambda: "does not answer" in (user.home / "log/master.log").read_text())
     finally:
-        cluster.thaw_controller()
+        outages.thaw_controller(cluster)
     user.wait_steps(experiments[2], 3)
-    cluster.stop_controller()
+    outages.stop_controller(cluster)
     experiments.append(create(user, "main", steps, pause=0.2))
     log = user.home / "log/master.log"
     before = log.read_text().count("does not answer")
     wait_until(lambda: log.read_text().count("does not answer") >= before + 5)
-    cluster.start_controller()
+    outages.start_controller(cluster)
     for experiment in experiments:
         user.det("experiment", "wait", str(experiment))
         assert_trained_once(user, experiment, steps)

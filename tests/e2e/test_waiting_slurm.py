@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from dethpc.deploy.slurm_dev import Cluster
+from tests.cluster import outages
 from tests.e2e.conftest import User
 from tests.e2e.test_slurm import user_of
 from tests.waiting import wait_until
@@ -144,7 +145,7 @@ def test_a_node_that_goes_down_under_a_trial_is_remembered(
         user.wait_steps(experiment, 1)
         (node,) = (agent["id"] for agent in user.json("agent", "list") if agent["uses"])
         assert f"trial {user.trials(experiment)[0]['id']} (experiment {experiment})" in user.det("agent", "list")
-        cluster.kill_node(node, jobs_too=True)
+        outages.kill_node(cluster, node, jobs_too=True)
         wait_until(lambda: {a["id"] for a in user.json("agent", "list") if a["failures"] == 1} == {node})
         assert excluded(user) == {}
         user.det("experiment", "kill", str(experiment))

@@ -22,6 +22,7 @@ from dethpc.errors import DethpcError
 from dethpc.master.durable import harness
 from dethpc.rundir import journal
 from tests.bits import flip
+from tests.cluster import outages
 from tests.e2e.machines import APART, Machine, without_slurm
 from tests.monkey.world import Damaged, World, Zombie
 
@@ -157,8 +158,8 @@ def slurmctld_killed(world: World) -> Done:
 
 
 def slurmctld_frozen(world: World) -> Done:
-    world.cluster.freeze_controller()
-    return "slurmctld", world.cluster.thaw_controller
+    outages.freeze_controller(world.cluster)
+    return "slurmctld", partial(outages.thaw_controller, world.cluster)
 
 
 def slurm_state_wiped(world: World) -> Done:
@@ -206,7 +207,7 @@ def node_lost(world: World) -> Done:
     if not jobs_too:
         world.zombies.append(Zombie(time.time(), node))
     with contextlib.suppress(DethpcError, subprocess.TimeoutExpired):  # slurmctld may be away, too, and finds out later
-        world.cluster.kill_node(node, jobs_too=jobs_too)
+        outages.kill_node(world.cluster, node, jobs_too=jobs_too)
     return f"{node}{' with its jobs' if jobs_too else ''}", partial(world.restart_node, node)
 
 

@@ -21,6 +21,7 @@ from dethpc.deploy.slurm_dev import Cluster
 from dethpc.domain.reports import Report
 from dethpc.errors import DethpcError
 from dethpc.rundir.files import read_json
+from tests.cluster import outages
 from tests.e2e.conftest import User, make_user, take_down
 from tests.e2e.machines import slurm_apart
 
@@ -108,7 +109,7 @@ class World:
     def restart_controller(self) -> None:
         """Jobs that it had not written down yet when it was killed are forgotten by Slurm alone."""
         if not self.daemon("slurmctld"):
-            self.cluster.start_controller()
+            outages.start_controller(self.cluster)
             self.strangers = [job for job in self.strangers if self.waits(job)]
 
     def waits(self, stranger: str) -> bool:
@@ -124,7 +125,7 @@ class World:
         if states.get(name, "").startswith(("down", "drain", "drng")):
             self.slurm("scontrol", "update", f"nodename={name}", "state=resume")
         if not self.daemon(f"slurmd-{name}"):
-            self.cluster.start_node(name)
+            outages.start_node(self.cluster, name)
 
     def stranger(self, *options: str, lasts: float = 3600) -> str:
         """Submit a job that is not dethpc's. Returns its id."""

@@ -19,6 +19,7 @@ from dethpc.scheduler.slurm.arrays import id_ranges
 from dethpc.scheduler.slurm.commands import SlurmCommands
 from dethpc.scheduler.slurm.pools import NodeRow, SlurmPool, describe
 from dethpc.scheduler.slurm.throttle import Throttle
+from tests.cluster import outages
 from tests.scheduler.contract import Jobs, SchedulerContract, answered
 from tests.waiting import wait_until
 
@@ -264,13 +265,13 @@ def test_an_sbatch_that_hangs_or_is_killed_is_uncertain(slurm: Cluster, tmp_path
 def test_no_controller_no_answer(slurm_private: Callable[..., Cluster], tmp_path: Path) -> None:
     cluster = slurm_private(nodes=1, message_timeout=2)
     scheduler = commands(cluster)
-    cluster.stop_controller()
+    outages.stop_controller(cluster)
     with pytest.raises(SchedulerUnavailable):
         scheduler.submit(_request(tmp_path))
     for question in (scheduler.jobs, scheduler.pools, lambda: scheduler.cancel(["1"])):
         with pytest.raises(SchedulerUnavailable, match="(?i)contact|connect"):
             question()
-    cluster.start_controller()
+    outages.start_controller(cluster)
     wait_until(lambda: answered(scheduler) == {})
 
 
@@ -279,14 +280,14 @@ def test_a_frozen_controller_leaves_a_submission_uncertain(
 ) -> None:
     cluster = slurm_private(nodes=1, message_timeout=2)
     scheduler = commands(cluster)
-    cluster.freeze_controller()
+    outages.freeze_controller(cluster)
     try:
         with pytest.raises(SubmitUncertain):
             scheduler.submit(_request(tmp_path))
         with pytest.raises(SchedulerUnavailable):
             scheduler.jobs()
     finally:
-        cluster.thaw_controller()
+        outages.thaw_controller(cluster)
 
 
 def test_no_slurm_on_the_path() -> None:
@@ -299,7 +300,7 @@ def test_a_lost_node_gives_its_job_back(slurm_private: Callable[..., Cluster], t
     scheduler = commands(cluster)
     job_id = scheduler.submit(_request(tmp_path, "sleep 1000"))
     node = wait_until(lambda: scheduler.jobs()[job_id].nodes)[0]
-    cluster.kill_node(node, jobs_too=True)
+    outages.kill_node(cluster, node, jobs_too=True)
     # Its restart count says that it runs anew: Slurm 24.11 lists it on the node that was lost.
     wait_until(lambda: (r := scheduler.jobs()[job_id]).restarts == 1 and r.state is JobState.RUNNING)
     wait_until(lambda: {info.name: info.state for info in scheduler.nodes()}[node] == "down")
@@ -399,8 +400,8 @@ def test_a_scheduler_that_is_silent_or_may_not_be_asked_says_nothing_of_a_job(sl
     throttle = Throttle(0.001, 1)
     assert commands(cluster, throttle=throttle).prospect(script, {}, tmp_path).refusal
     assert commands(cluster, throttle=throttle).prospect(script, {}, tmp_path) == Prospect()
-    cluster.freeze_controller()
+    outages.freeze_controller(cluster)
     try:
         assert commands(cluster).prospect(script, {}, tmp_path) == Prospect()
     finally:
-        cluster.thaw_controller()
+        outages.thaw_controller(cluster)

@@ -17,6 +17,7 @@ from dethpc.deploy.slurm_dev import Cluster
 from dethpc.errors import SchedulerUnavailable
 from dethpc.scheduler.slurm.commands import SlurmCommands
 from dethpc.scheduler.slurm.pyslurm_reader import ChildFailed, PyslurmChild, SlurmPyslurm
+from tests.cluster import outages
 from tests.scheduler.contract import Jobs, answered
 from tests.scheduler.test_commands import SlurmContract
 from tests.waiting import wait_until
@@ -102,10 +103,10 @@ def test_a_controller_that_is_away_is_unavailable_and_the_child_stays(
     cluster = slurm_private(nodes=1, message_timeout=2)
     scheduler = reader(cluster, pyslurm_python, deadline=60)
     wait_until(lambda: answered(scheduler) == {})
-    cluster.stop_controller()
+    outages.stop_controller(cluster)
     with pytest.raises(SchedulerUnavailable):
         scheduler.jobs()
-    cluster.start_controller()
+    outages.start_controller(cluster)
     wait_until(lambda: answered(scheduler) == {})
     assert scheduler.child is not None
     scheduler.close()
