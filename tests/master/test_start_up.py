@@ -13,6 +13,7 @@ NOT_FOR_THIS = (
     "numpy",
     "re2",
     "tsdownsample",
+    "cryptography",
     "rich",
     "requests",
     "urllib.request",

@@ -25,7 +25,7 @@ STORED = {"stored": True}
 an earlier one had not are none. A master that took a stored configuration for wrong could not start."""
 
 
-LATER = tuple(int(part) for part in VERSION.split(".")[:2]) >= (2, 14)
+DEFER_BUILD = tuple(int(part) for part in VERSION.split(".")[:2]) >= (2, 14)
 """Whether checks are made when a section is first checked, and not when its module is imported: what starts waits for none of them.
 An older pydantic lets two threads make the same one at a time, and one of them meets it half made."""
 
@@ -33,7 +33,7 @@ An older pydantic lets two threads make the same one at a time, and one of them 
 class Section(BaseModel):
     """A mapping with known fields. An unknown one is an error; null means the default, as in Determined."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=LATER)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=DEFER_BUILD)
 
     omitted: ClassVar[frozenset[str]] = frozenset()
     """Fields that the effective configuration leaves out while they are null."""

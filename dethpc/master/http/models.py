@@ -15,6 +15,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import to_json
 
 from dethpc.config.secrets import masked_text
+from dethpc.config.sections.section import DEFER_BUILD
 from dethpc.config.wording import show
 from dethpc.domain.reports import MOST_LEVELS, too_deep
 from dethpc.domain.secrets import masked
@@ -29,7 +30,7 @@ T = TypeVar("T")
 class Wire(BaseModel):
     """Python names inside, camelCase on the wire; unknown fields of a request are ignored, as Determined's master does."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", defer_build=DEFER_BUILD)
 
 
 def plain(value: Any, levels: int = MOST_LEVELS) -> Any:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from dethpc.config.sections.section import LATER
+from dethpc.config.sections.section import DEFER_BUILD
 
 BY_MANY = """
     import threading
@@ -30,7 +30,7 @@ BY_MANY = """
 """
 
 
-@pytest.mark.skipif(not LATER, reason="this release of pydantic makes them at once")
+@pytest.mark.skipif(not DEFER_BUILD, reason="this release of pydantic makes them at once")
 @pytest.mark.slow
 def test_the_checks_of_a_section_are_made_once_when_many_threads_first_need_them() -> None:
     code = "\n".join(line.removeprefix("    ") for line in BY_MANY.splitlines())
