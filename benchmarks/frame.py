@@ -18,10 +18,11 @@ import platform
 import random
 import resource
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -61,6 +62,12 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Figure:
     return median([a / b for a, b in zip(ours, theirs, strict=True)])
 
 
+EMPTY_PYTHON = 0.009
+"""Seconds in which an empty Python starts on the machine of the limits."""
+
+TIMES = frozenset({"ms", "us", "µs", "s", "cores", "% of a core"})
+"""Units of time and of processor time, up to what follows an "of"."""
+
 Rule = Literal["<=", ">="]
 Verdict = Literal["met", "not met", "not shown", ""]
 
@@ -81,6 +88,8 @@ class Row:
     rule: Rule = "<="
     of: Literal["ours", "ratio"] = "ours"
     note: str = ""
+    slowness: float = 1.0
+    """How many times as long as on the machine of the limits an empty Python took to start, just before and after."""
 
     @property
     def judged(self) -> Figure:
@@ -94,7 +103,7 @@ class Row:
         """``not shown``: the interval has values on both sides of the limit."""
         if self.limit is None:
             return ""
-        kept = [end <= self.limit if self.rule == "<=" else end >= self.limit for end in self.judged.ends]
+        kept = [end <= self.scaled if self.rule == "<=" else end >= self.scaled for end in self.judged.ends]
         return "met" if all(kept) else "not shown" if any(kept) else "not met"
 
     @property
@@ -102,7 +111,19 @@ class Row:
         if self.limit is None:
             return ""
         sign = "≤" if self.rule == "<=" else "≥"
-        return f"{sign} {number(self.limit)} {self.unit if self.of == 'ours' else 'times'}".strip()
+        here = "" if self.scaled == self.limit else f" ({number(self.scaled)} here)"
+        return f"{sign} {number(self.limit)}{here} {self.unit if self.of == 'ours' else 'times'}".strip()
+
+    @property
+    def scaled(self) -> float:
+        """The limit on this machine: that of a time, or of a rate, goes with the time that an empty Python takes; that of a
+        ratio, a size or a count is the same everywhere."""
+        assert self.limit is not None
+        if self.of == "ours" and not TIMES.isdisjoint((self.unit, self.unit.partition(" of ")[0])):
+            return self.limit * self.slowness
+        if self.of == "ours" and self.rule == ">=" and self.unit.endswith("a second"):
+            return self.limit / self.slowness
+        return self.limit
 
     @staticmethod
     def of_json(stored: Mapping[str, Any]) -> Row:
@@ -133,6 +154,12 @@ def timed(act: Callable[[], object], cpu: Callable[[], float] = time.process_tim
     busy, begin = cpu(), time.perf_counter()
     act()
     return Spent(time.perf_counter() - begin, cpu() - busy)
+
+
+def slowness() -> float:
+    """How many times as long as on the machine of the limits an empty Python takes to start, now; 1 on a faster one."""
+    starts = [timed(lambda: subprocess.run([sys.executable, "-c", "pass"], check=True)).clock for _ in range(7)]
+    return max(1.0, statistics.median(starts) / EMPTY_PYTHON)
 
 
 def cpu_of(pid: int) -> float:
@@ -191,7 +218,7 @@ def run(
         "PYTHONDONTWRITEBYTECODE", None
     )  # an installed dethpc is compiled: what starts here must not be each time
     began, load = time.monotonic(), os.getloadavg()[0]
-    found = list(_told(rows(options)))
+    found = list(_scaled(rows(options)))
     if options.json is not None:
         result = {
             "method": method,
@@ -205,10 +232,14 @@ def run(
         options.json.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def _told(rows: Iterable[Row]) -> Iterator[Row]:
+def _scaled(rows: Iterable[Row]) -> Iterator[Row]:
+    before = slowness()
     for row in rows:
-        print(line(row), flush=True)
-        yield row
+        after = slowness()
+        scaled = replace(row, slowness=(before + after) / 2)
+        print(line(scaled), flush=True)
+        yield scaled
+        before = after
 
 
 def _rounded(value: Any) -> Any:

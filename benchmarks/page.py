@@ -29,7 +29,9 @@ Ours and the peers are measured in one run, in windows that take turns. A figure
 brackets; a ratio is ours over the first peer's, and the median over neighbouring windows where that can be. Compare ratios, not
 seconds: a machine that does other work alters the seconds. What only computes is told as processor time, to the nanosecond, as its
 unit says, for the clock of such a machine says nothing of it; what somebody waits for is told by the clock. A limit is **met** if
-the whole interval keeps to it, *not shown* if the interval has values on both sides, and **not met** if all of it is beyond.
+the whole interval keeps to it, *not shown* if the interval has values on both sides, and **not met** if all of it is beyond. Limits
+of time are those of a machine on which an empty Python starts in 9 ms. Where it takes longer, just before and after a figure, they
+are longer by as much, and limits of rates lower: "here" says what they are then.
 """
 BUDGETS = """\
 ## Budgets
@@ -108,7 +110,7 @@ def budget_plot(results: Results) -> str:
     for _, row in limited(results):
         ends = (row.judged.middle, *row.judged.ends)
         if row.limit and all(ends):
-            parts = [end / row.limit if row.rule == "<=" else row.limit / end for end in ends]
+            parts = [end / row.scaled if row.rule == "<=" else row.scaled / end for end in ends]
             points.append(Point(row.name, Figure(parts[0], min(parts), max(parts)), row.verdict))
     return plot(points, "keeps to its limit", "beyond its limit")
 
