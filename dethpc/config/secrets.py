@@ -12,7 +12,21 @@ from dethpc.errors import Path, Problem
 
 _SUSPICIOUS = re.compile(
     "|".join(
-        [*SECRET, "token", "secret", "pass", "cred", "key", "auth", "dsn", "webhook", "pwd", r"pat[_=]", r"://[^\s/]*@"]
+        [
+            *SECRET,
+            "token",
+            "secret",
+            "pass",
+            "cred",
+            "key",
+            "auth",
+            "dsn",
+            "webhook",
+            "pwd",
+            "sig",
+            r"pat[_=]",
+            r"://[^\s/]*@",
+        ]
     ),
     re.IGNORECASE,
 )

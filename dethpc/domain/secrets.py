@@ -28,12 +28,23 @@ MASK = "********"
 
 _USER_IN_URL = re.compile(r"(https?|)://([^\s/]+)@", re.IGNORECASE)  # a password may hold an "@"
 _NO_PASSWORDS = ("", "x-oauth-basic")  # what stands where a password would, when the name is a token
+_IN_QUERY = re.compile(r"([?&])([\w.-]{1,100})=([^\s&#]+)")  # of an address
+_SIGNATURES = frozenset({"sig", "signature"})
 
 
 def hide_passwords(text: str) -> str:
-    """``text`` with ``MASK`` in place of each password in an address. A name that stands alone is one for ssh, as in
-    ``ssh://git@host``, and a token for the web."""
-    return _USER_IN_URL.sub(_without_password, text)
+    """``text`` with ``MASK`` in place of each password in an address, and of what promises a secret in its query: ``?token=``, the
+    signatures of Azure and S3. A name that stands alone is one for ssh, as in ``ssh://git@host``, and a token for the web."""
+    if "://" not in text:
+        return text
+    return _IN_QUERY.sub(_without_secret, _USER_IN_URL.sub(_without_password, text))
+
+
+def _without_secret(match: re.Match[str]) -> str:
+    before, name, _ = match.groups()
+    plain = name.replace("-", "_").replace(".", "_")
+    secret = _promises_secret(plain) or not _SIGNATURES.isdisjoint(plain.lower().split("_"))
+    return f"{before}{name}={MASK}" if secret else match[0]
 
 
 def _without_password(match: re.Match[str]) -> str:

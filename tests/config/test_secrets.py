@@ -92,7 +92,7 @@ def test_asterisks_that_hide_nothing_stay() -> None:
 
 
 _KEYS = st.sampled_from(["name", "secret_key", "environment_variables", "data", "token", "hyperparameters"])
-_VALUES = st.sampled_from(["", "x", "A_TOKEN=1", "http://a:b@c/", "5*", 7, True, None])
+_VALUES = st.sampled_from(["", "x", "A_TOKEN=1", "http://a:b@c/", "http://c/?sig=b", "5*", 7, True, None])
 _CONFIGS = st.dictionaries(_KEYS, st.recursive(_VALUES, lambda v: st.lists(v, max_size=2) | st.dictionaries(_KEYS, v)))
 
 
@@ -132,7 +132,12 @@ def test_secrets_that_a_prologue_sets_are_hidden() -> None:
         ("git@host:a.git", "git@host:a.git"),
         ("https://host/@scope/a", "https://host/@scope/a"),
         ("https://a:b@c,https://d@e", f"https://a:{MASK}@c,https://{MASK}@e"),
+        ("https://host/a?token=hush&page=2", f"https://host/a?token={MASK}&page=2"),
+        ("https://host/a?page=2&api-key=hush#top", f"https://host/a?page=2&api-key={MASK}#top"),
+        ("https://x.blob.core.windows.net/c?sv=2&sig=hu%2Fsh%3D", f"https://x.blob.core.windows.net/c?sv=2&sig={MASK}"),
+        ("https://b.s3/k?X-Amz-Signature=hush", f"https://b.s3/k?X-Amz-Signature={MASK}"),
+        ("https://host/a?author=me&page_token_size", "https://host/a?author=me&page_token_size"),
     ],
 )
-def test_nothing_secret_before_the_host_of_an_address_is_shown(address: str, shown: str) -> None:
+def test_nothing_secret_in_an_address_is_shown(address: str, shown: str) -> None:
     assert hide_passwords(f"from {address} it comes") == f"from {shown} it comes"
