@@ -162,16 +162,18 @@ def move(workspace_name: str, project_name: str, destination: str) -> None:
 
     session = connect()
     row = workspaces.project(session, workspace_name, project_name)
-    workspaces.move_project(session, row["id"], workspaces.workspace(session, destination)["id"])
-    output.echo(f"Moved project {project_name} to workspace {destination}")
+    new_workspace = workspaces.workspace(session, destination)
+    workspaces.move_project(session, row["id"], new_workspace["id"])
+    output.echo(f"Moved project {row['name']} to workspace {new_workspace['name']}")
 
 
 def _act(workspace_name: str, project_name: str, action: str, done: str) -> None:
     from dethpc.client.nouns import workspaces
 
     session = connect()
-    workspaces.act_on_project(session, workspaces.project(session, workspace_name, project_name)["id"], action)
-    output.echo(f"{done} project {project_name}")
+    row = workspaces.project(session, workspace_name, project_name)
+    workspaces.act_on_project(session, row["id"], action)
+    output.echo(f"{done} project {row['name']}")
 
 
 @project.command()
@@ -197,9 +199,9 @@ def delete(workspace_name: str, project_name: str, yes: bool) -> None:
 
     session = connect()
     row = workspaces.project(session, workspace_name, project_name)
-    confirm(f"Delete project {project_name} and its notes?", yes)
+    confirm(f"Delete project {row['name']} and its notes?", yes)
     workspaces.delete_project(session, row["id"])
-    output.echo(f"Deleted project {project_name}")
+    output.echo(f"Deleted project {row['name']}")
 
 
 def _show(row: Json, as_json: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Optional, Tuple
 
 import click
 
@@ -70,9 +70,9 @@ def delete(group_name: str, yes: bool) -> None:
 
     session = connect()
     row = roles.group(session, group_name)
-    confirm(f"Delete group {group_name!r}, which has {len(row['users'])} members?", yes)
+    confirm(f"Delete group {row['name']!r}, which has {len(row['users'])} members?", yes)
     roles.delete_group(session, row["groupId"])
-    output.echo(f"Deleted group {group_name!r}")
+    output.echo(f"Deleted group {row['name']!r}")
 
 
 @user_group.command("add-user")
@@ -80,8 +80,7 @@ def delete(group_name: str, yes: bool) -> None:
 @_USERS
 def add_user(group_name: str, usernames: str) -> None:
     """Add users to a group."""
-    _change(group_name, usernames, "addUsers")
-    output.echo(f"Added {usernames} to group {group_name!r}")
+    output.echo("Added {} to group {!r}".format(*_change(group_name, usernames, "addUsers")))
 
 
 @user_group.command("remove-user")
@@ -89,16 +88,18 @@ def add_user(group_name: str, usernames: str) -> None:
 @_USERS
 def remove_user(group_name: str, usernames: str) -> None:
     """Remove users from a group."""
-    _change(group_name, usernames, "removeUsers")
-    output.echo(f"Removed {usernames} from group {group_name!r}")
+    output.echo("Removed {} from group {!r}".format(*_change(group_name, usernames, "removeUsers")))
 
 
-def _change(group_name: str, usernames: str, field: str) -> None:
+def _change(group_name: str, usernames: str, field: str) -> Tuple[str, str]:
+    """Names of the users, and of the group."""
     from dethpc.client.nouns import roles, users
 
     session = connect()
-    ids = [users.by_name(session, name.strip())["id"] for name in usernames.split(",")]
-    roles.change_group(session, roles.group(session, group_name)["groupId"], **{field: ids})
+    members = [users.by_name(session, name.strip()) for name in usernames.split(",")]
+    group = roles.group(session, group_name)
+    roles.change_group(session, group["groupId"], **{field: [user["id"] for user in members]})
+    return ", ".join(user["username"] for user in members), group["name"]
 
 
 @user_group.command("change-name")
@@ -109,5 +110,6 @@ def change_name(old_group_name: str, new_group_name: str) -> None:
     from dethpc.client.nouns import roles
 
     session = connect()
-    roles.change_group(session, roles.group(session, old_group_name)["groupId"], name=new_group_name)
-    output.echo(f"Renamed group {old_group_name!r} to {new_group_name!r}")
+    group = roles.group(session, old_group_name)
+    roles.change_group(session, group["groupId"], name=new_group_name)
+    output.echo(f"Renamed group {group['name']!r} to {new_group_name!r}")

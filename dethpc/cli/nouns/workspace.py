@@ -191,8 +191,9 @@ def _act(workspace_name: str, action: str, done: str) -> None:
     from dethpc.client.nouns import workspaces
 
     session = connect()
-    workspaces.act_on_workspace(session, workspaces.workspace(session, workspace_name)["id"], action)
-    output.echo(f"{done} workspace {workspace_name}")
+    row = workspaces.workspace(session, workspace_name)
+    workspaces.act_on_workspace(session, row["id"], action)
+    output.echo(f"{done} workspace {row['name']}")
 
 
 @workspace.command()
@@ -218,9 +219,9 @@ def delete(workspace_name: str, yes: bool) -> None:
 
     session = connect()
     row = workspaces.workspace(session, workspace_name)
-    confirm(f"Delete workspace {workspace_name}?", yes)
+    confirm(f"Delete workspace {row['name']}?", yes)
     workspaces.delete_workspace(session, row["id"])
-    output.echo(f"Deleted workspace {workspace_name}")
+    output.echo(f"Deleted workspace {row['name']}")
 
 
 def _show(row: Json, as_json: bool) -> None:
