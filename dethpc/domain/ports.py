@@ -83,7 +83,7 @@ class JobRecord:
     job_id: str
     name: str
     state: JobState
-    reason: str = ""  # while pending: the scheduler's reason word, e.g. "Resources"
+    reason: str = ""  # while pending: the scheduler's reason word, e.g. "Resources"; once it has ended: in words, if there are any
     nodes: tuple[str, ...] = ()
     exit_code: int | None = None
     signal: int | None = None

@@ -304,7 +304,8 @@ def _before_training(record: JobRecord | None) -> str:
 def _scheduler_end(record: JobRecord | None, requeued: bool, stop_reason: str) -> tuple[End, str] | None:
     if record is not None:
         if record.state in _FROM_SCHEDULER:
-            return _FROM_SCHEDULER[record.state]
+            end, why = _FROM_SCHEDULER[record.state]
+            return end, record.reason or why
         if record.preempted:
             return _FROM_SCHEDULER[JobState.PREEMPTED]
         if record.state is JobState.CANCELLED:

@@ -333,3 +333,11 @@ def test_an_attempt_ended_when_its_node_says_or_the_scheduler(
     assert ended_at(100.0, EndReport(at=by_node), job, 192.0) == at
     if by_node is None:
         assert ended_at(100.0, None, job, 192.0) == at
+
+
+@pytest.mark.parametrize(
+    ("why", "reason"), [("the process that watched over the job died",) * 2, ("", "a node failed")]
+)
+def test_what_a_scheduler_says_in_words_of_an_end_is_its_reason(why: str, reason: str) -> None:
+    job = replace(record(JobState.NODE_FAIL), reason=why)
+    assert classify(*end_of(run(), None, job)).reason == reason
