@@ -229,7 +229,7 @@ class Pages:
         return response
 
     def _html(self, page: Page, page_request: PageRequest, request: Request) -> HTMLResponse:
-        root = up(page_request.path)
+        root, login = up(page_request.path), request.state.login
         frame = {
             "root": root,
             "static": f"{root}static/{self._stamp}/",
@@ -237,11 +237,13 @@ class Pages:
             "live": page.live,
             "since": page_request.since,
             "version": self._version,
-            "inside": request.state.login is not None,
-            "looks_only": request.state.login is not None and request.state.login.role < Role.EDITOR,
-            "administers": request.state.login is not None and request.state.login.role_in_all is Role.ADMIN,
+            "inside": login is not None,
+            "without_role": login is not None and login.role is Role.NONE,
+            "looks_only": login is not None and login.role < Role.EDITOR,
+            "administers": login is not None and login.role_in_all is Role.ADMIN,
+            "administers_some": login is not None and login.role is Role.ADMIN,
             "login": self._cookie,
-            "notice": self._notice() if request.state.login is not None else "",
+            "notice": self._notice() if login is not None else "",
             "said": ""
             if _from_elsewhere(request)
             else page_request.query.get("said", ""),  # nobody else puts words into our mouth

@@ -129,3 +129,16 @@ def test_a_code_lets_in_the_user_who_asked_for_it(served: Served, visitor: Visit
     assert browser.get(f"enter?code={code['code']}").status == 200
     answer = browser.post("experiments/1/act", {"action": "archive"})
     assert answer.status == 303 and "grace" in answer.headers["location"]
+
+
+def test_pages_lead_only_where_a_role_lets_who_looks(grace: Visitor, served: Served) -> None:
+    roles.assign(served.session, "Editor", user_id=2, workspace_id=1)
+    assert "New webhook" not in grace.get("webhooks").text
+    roles.assign(served.session, "WorkspaceAdmin", user_id=2, workspace_id=1)
+    assert "New webhook" in grace.get("webhooks").text
+    for role, workspace_id in (("WorkspaceAdmin", 1), ("Editor", 1), ("Viewer", 0)):
+        roles.unassign(served.session, role, user_id=2, workspace_id=workspace_id)
+    refused = grace.get("experiments")
+    assert refused.status == 403 and "det rbac assign-role Viewer" in refused.text
+    paths = re.findall(r'<a [^>]*href="\./([^"#:]+)"', refused.text)
+    assert {path: grace.get(path).status for path in paths if path != "experiments"} == {"sessions": 200, "about": 200}
