@@ -159,7 +159,10 @@ def _failed(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error, errors.ConfigError):
         more["problems"] = [problem.to_json() for problem in error.problems]
     headers = {"Retry-After": str(error.retry_after)} if isinstance(error, TooManyLogins) else None
-    return JSONResponse(error_body(code, reason, str(error), **more), status, headers)
+    message = str(error)
+    if isinstance(error, errors.SchedulerUnavailable):
+        message = f"the scheduler does not answer; try again when it does ({message})"
+    return JSONResponse(error_body(code, reason, message, **more), status, headers)
 
 
 def _misshaped(request: Request, error: Exception) -> JSONResponse:

@@ -59,6 +59,8 @@ def test_the_queue_is_shown_while_the_scheduler_has_not_answered_yet(
     id = create(served)["id"]
     monkeypatch.setattr(served.daemon.services.cluster, "pools", away)
     assert order(served) == [id]
+    with pytest.raises(DethpcError, match=r"does not answer; try again when it does \(sinfo: Unable to contact"):
+        served.session.get("/api/v1/resource-pools")
 
 
 def test_a_job_in_the_queue(served: Served) -> None:
