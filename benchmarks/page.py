@@ -22,13 +22,13 @@ HEAD = """\
 # Benchmarks
 
 `python -m benchmarks.page` makes this page of what `python -m benchmarks` has measured. `python -m benchmarks.NAME` measures a few
-rows ([all names](../benchmarks/__init__.py)), with `--quick` in less than 40 seconds. Run them from the repository root, in the
-environment that `./scripts/test` creates.
+rows ([all names](../benchmarks/__init__.py)), with `--quick` mostly in less than a minute. Run them from the repository root, in the
+environment that `./scripts/test` creates; some peers (MLflow, optuna-dashboard, Syne Tune) are measured where they are installed.
 
 Ours and the peers are measured in one run, in windows that take turns. A figure is a median, with its 95 % bootstrap interval in
 brackets; a ratio is ours over the first peer's, and the median over neighbouring windows where that can be. Compare ratios, not
-seconds: a machine that does other work alters the seconds. What only computes is told as processor time, to the nanosecond, as its
-unit says, for the clock of such a machine says nothing of it; what somebody waits for is told by the clock. A limit is **met** if
+seconds: a machine that does other work alters the seconds. Pure computation is told as processor time, because the clock means
+little on a busy machine; what somebody waits for is told by the clock. A limit is **met** if
 the whole interval keeps to it, *not shown* if the interval has values on both sides, and **not met** if all of it is beyond. Limits
 of time are those of a machine on which an empty Python starts in 9 ms. Where it takes longer, just before and after a figure, they
 are longer by as much, and limits of rates lower: "here" says what they are then.
