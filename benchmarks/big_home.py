@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from benchmarks.stand_in import StandIn
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Run, Task, Trial
 from dethpc.domain.ids import task_id
@@ -224,6 +225,7 @@ def _trained(
         1,
         "default",
         scheduler_job_id=str(trial.id),
+        scheduler=StandIn.identity,
         attempt=0,
         nodes=["node1"],
         submitted_at=began,
