@@ -125,7 +125,7 @@ def check_kind(state: ClusterState, before: SchedulerSettings, kind: str) -> Non
     """Raises Refused where runs are open at a scheduler of another kind: their trials would be trained twice."""
     open_runs = [run for run in state.runs.values() if run.scheduler_job_id is not None and state.submits(run)]
     names = {run.id: run.scheduler or _unnamed(before) for run in open_runs if run.scheduler or before.kind}
-    other = sorted(run for run, name in names.items() if _parts(name)[0] != kind)
+    other = sorted(run for run, name in names.items() if _parts(name)[0] not in ("", kind))
     if not other:
         return
     first, shown = names[other[0]], ", ".join([*other[:3], *["..."] * (len(other) > 3)])

@@ -158,6 +158,9 @@ def test_no_master_of_another_kind_begins_while_runs_are_open(world: World) -> N
         world.ledger.do(events.SchedulerKnown(run.id, "", time.time()))
     with pytest.raises(Refused, match="open at the Slurm of an earlier master"):
         check_kind(state, SchedulerSettings("slurm"), "local")
+    for run in world.runs():  # as of a release that named no scheduler at all
+        world.ledger.do(events.SchedulerKnown(run.id, ":?", time.time()))
+    check_kind(state, SchedulerSettings("slurm"), "slurm")
 
 
 @pytest.mark.parametrize(
