@@ -52,7 +52,7 @@ def chosen(scheduler: Scheduler, before: Sequence[str] = ()) -> Listening:
     try:
         nodes = scheduler.nodes()
     except SchedulerUnavailable as error:
-        if before:
+        if before and all(_is_loopback(host) or _is_here(host) for host in before):
             return Listening(tuple(before), f"as the master before this one: Slurm did not name its nodes ({error})")
         return _everywhere(f"Slurm did not name its nodes ({error})")
     hosts = addresses_towards(node.address or node.name for node in nodes)
@@ -73,6 +73,15 @@ def _with_loopback(hosts: Sequence[str]) -> tuple[str, ...]:
     covered |= {"::1"} if "::" in hosts else set()
     named = ["127.0.0.1" if host == "localhost" else host for host in hosts]
     return tuple(dict.fromkeys([*named, *(host for host in LOOPBACK if host not in covered)]))
+
+
+def _is_here(host: str) -> bool:
+    """Whether this machine has the address, now: one that starts may have got another, or its network is not up yet."""
+    try:
+        _listener(host, 0).close()
+    except OSError:
+        return False
+    return True
 
 
 def _is_loopback(host: str) -> bool:

@@ -93,11 +93,21 @@ def test_where_nothing_is_known_of_the_nodes_it_listens_everywhere_and_says_so(
 
 
 @pytest.mark.usefixtures("routes")
-def test_while_slurm_is_away_it_listens_where_the_master_before_did() -> None:
+def test_while_slurm_is_away_it_listens_where_the_master_before_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "_is_here", lambda host: False)
+    gone = listening.chosen(cast(Scheduler, Slurm()), ("10.1.0.1", *LOOPBACK))
+    assert gone.hosts == ("0.0.0.0", "::1"), "this machine has no such address any more"  # noqa: S104
+    only = listening.chosen(cast(Scheduler, Slurm()), LOOPBACK)
+    assert only.hosts == LOOPBACK
+    monkeypatch.setattr(listening, "_is_here", lambda host: host == "10.1.0.1")
     away = listening.chosen(cast(Scheduler, Slurm()), ("10.1.0.1", *LOOPBACK))
     assert away.hosts == ("10.1.0.1", *LOOPBACK) and "as the master before this one: Slurm did not" in away.why
     there = listening.chosen(cast(Scheduler, Slurm("127.0.0.1")), ("10.1.0.1", *LOOPBACK))
     assert there.hosts == LOOPBACK
+
+
+def test_an_address_is_here_if_somebody_can_listen_there() -> None:
+    assert listening._is_here("127.0.0.1") and not listening._is_here("203.0.113.9")
 
 
 def test_with_jobs_on_this_machine_it_listens_on_loopback() -> None:
