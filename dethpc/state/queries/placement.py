@@ -43,7 +43,10 @@ def workspaces_of(connection: Connection, noun: str, value: Any) -> set[int]:
         kind, name = _OWN[noun]
         columns = rows.table(kind).c
         of = columns.id if kind is Workspace else columns.workspace_id
-        return {id or 0 for id in connection.scalars(select(of).where(columns[name] == value))}
+        live = (
+            () if "deleted" not in columns else (columns.deleted.is_(False),)
+        )  # another may have the name of a deleted one
+        return {id or 0 for id in connection.scalars(select(of).where(columns[name] == value, *live))}
     if noun in ("task", "run") and (task := _launched(connection, noun, value)) is not None:
         return {TaskSettings.of(task).workspace_id}
     kind, name = _OF_EXPERIMENTS[noun]

@@ -372,6 +372,15 @@ def test_a_name_in_a_body_is_looked_up_in_the_own_workspaces_alone(two: Two) -> 
     assert elsewhere["config"]["description"] == "nebula"
 
 
+def test_what_has_the_name_of_something_deleted_elsewhere_is_found(two: Two) -> None:
+    owner, user = two.served.session, two.user(Role.EDITOR)
+    models.create(owner, "digits", workspaceId=3)
+    models.delete(owner, "digits")
+    models.create(user, "digits", workspaceId=2)
+    assert models.model(user, "digits")["workspaceId"] == 2
+    assert models.change(user, "digits", notes="ours")["notes"] == "ours"
+
+
 def test_a_version_whose_checkpoint_lies_in_another_workspace_is_not_shown(two: Two) -> None:
     models.register(two.served.session, "nebula model", uuid_of(112, 4))
     user, path = two.user(Role.EDITOR), "/api/v1/models/nebula%20model/versions"
