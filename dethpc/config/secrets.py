@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dethpc.config.source import dump, read
-from dethpc.domain.secrets import MASK, SECRET, hide, masked, masked_at
+from dethpc.domain.secrets import MASK, SUSPICIOUS, hide, masked, masked_at
 from dethpc.errors import Path, Problem
-
-_SUSPICIOUS = re.compile(
-    "|".join(
-        [
-            *SECRET,
-            "token",
-            "secret",
-            "pass",
-            "cred",
-            "key",
-            "auth",
-            "dsn",
-            "webhook",
-            "pwd",
-            "sig",
-            r"pat[_=]",
-            r"://[^\s/]*@",
-        ]
-    ),
-    re.IGNORECASE,
-)
 
 
 def masked_text(text: str) -> str:
     """A YAML configuration with its secrets hidden; as it was written, if it has none."""
-    if not _SUSPICIOUS.search(text):
+    if not SUSPICIOUS.search(text):
         return text
     source, problems = read(text, "config")
     if problems:  # of an earlier release, which took larger ones

@@ -28,7 +28,7 @@ MASK = "********"
 
 _USER_IN_URL = re.compile(r"(https?|)://([^\s/]+)@", re.IGNORECASE)  # a password may hold an "@"
 _NO_PASSWORDS = ("", "x-oauth-basic")  # what stands where a password would, when the name is a token
-_IN_QUERY = re.compile(r"([?&])([\w.-]{1,100})=([^\s&#]+)")  # of an address
+_IN_QUERY = re.compile(r"""([?&])([\w.-]{1,100})=([^\s&#"'<>]+)""")  # of an address
 _SIGNATURES = frozenset({"sig", "signature"})
 
 
@@ -68,6 +68,11 @@ _PART = re.compile(
 )
 _WORDS = frozenset({"key", "keys", "pass", "pat", "cred", "creds", "auth", "dsn", "webhook", "netrc"})
 _LATER_WORD = "pwd"
+SUSPICIOUS = re.compile(
+    "|".join([*SECRET, _PART.pattern, *_WORDS - {"pat"}, r"pat(?:\b|_)", *_SIGNATURES, _LATER_WORD, r"://[^\s/]*@"]),
+    re.IGNORECASE,
+)
+"""A text in which it finds nothing holds no secret."""
 _SHELL = frozenset({"environment_variables", "prologue", "setup"})  # fields that set variables
 _SETTING = re.compile(r"\b(\w+)=(\S+)")  # in a line of shell
 

@@ -46,12 +46,16 @@ def test_secrets_are_hidden_and_all_else_is_shown() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["DB_PASS", "SSH_KEY", "GH_PAT", "PAT_GITHUB", "AWS_CREDS", "NPM_AUTH", "SENTRY_DSN", "GPG_PASSPHRASE", "DB_PWD"],
+    ["DB_PASS", "SSH_KEY", "GH_PAT", "PAT_GITHUB", "AWS_CREDS", "NPM_AUTH", "SENTRY_DSN", "GPG_PASSPHRASE", "DB_PWD"]
+    + ["BEARER", "SESSION_COOKIE", "MY_NETRC", "CONNECTIONSTRING", "AZURE_CONNECTION_STRING", "ACCOUNTKEY"],
 )
 def test_a_variable_whose_name_promises_a_secret_is_hidden(name: str) -> None:
-    variables = {"environment": {"environment_variables": [f"{name}=x1y2"]}}
-    assert masked(variables) == {"environment": {"environment_variables": [f"{name}={MASK}"]}}
-    assert "x1y2" not in masked_text(yaml.safe_dump(variables))
+    variables = {"environment": {"environment_variables": [f"{name}=x1y2", f"URL=https://host/a?{name.lower()}=x3y4"]}}
+    hidden = [f"{name}={MASK}", f"URL=https://host/a?{name.lower()}={MASK}"]
+    assert masked(variables) == {"environment": {"environment_variables": hidden}}
+    for one in variables["environment"]["environment_variables"]:
+        text = masked_text(yaml.safe_dump({"environment": {"environment_variables": [one]}}))
+        assert "x1y2" not in text and "x3y4" not in text
 
 
 @pytest.mark.parametrize("name", ["PATH", "PWD", "MONKEYS", "KEYBOARD", "PATIENCE", "COMPASS", "AUTHOR", "PYTHONPATH"])
@@ -135,6 +139,7 @@ def test_secrets_that_a_prologue_sets_are_hidden() -> None:
         ("https://host/a?token=hush&page=2", f"https://host/a?token={MASK}&page=2"),
         ("https://host/a?page=2&api-key=hush#top", f"https://host/a?page=2&api-key={MASK}#top"),
         ("https://x.blob.core.windows.net/c?sv=2&sig=hu%2Fsh%3D", f"https://x.blob.core.windows.net/c?sv=2&sig={MASK}"),
+        ('"https://a/?token=hush" -o', f'"https://a/?token={MASK}" -o'),
         ("https://b.s3/k?X-Amz-Signature=hush", f"https://b.s3/k?X-Amz-Signature={MASK}"),
         ("https://host/a?author=me&page_token_size", "https://host/a?author=me&page_token_size"),
     ],
