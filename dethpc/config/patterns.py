@@ -57,7 +57,7 @@ class Pattern:
         import re2
 
         try:
-            compiled = re2.compile(f"(?m:{body})".encode(), _options())
+            compiled = re2.compile(f"(?m:{body})".encode(), _options(within_lines=True))
         except re2.error:
             return None
         return lambda block, begin: match.start() if (match := compiled.search(block, begin)) else None
@@ -67,10 +67,12 @@ class Pattern:
 
 
 @lru_cache
-def _options() -> re2.Options:
+def _options(within_lines: bool = False) -> re2.Options:
+    """``within_lines``: what is found holds no end of a line, or each search would go on to the end of a text of many lines."""
     import re2
 
     options = re2.Options()
+    options.never_nl = within_lines
     options.log_errors = False
     options.max_mem = 1 << 19
     return options

@@ -62,6 +62,13 @@ def test_a_pattern_that_is_large_or_grows_large_is_refused(pattern: str) -> None
         Pattern(pattern)
 
 
+@pytest.mark.parametrize("pattern", [r"a[\s\S]*b", "a[^|]+b", r"a\s*b"])
+def test_a_search_among_many_lines_goes_beyond_the_end_of_none(pattern: str) -> None:
+    """Else each of ten thousand lines with an ``a`` would be read to the end of the block."""
+    seek = Pattern(pattern).among_lines()
+    assert seek is not None and seek(b"\ta\n\tb\n\ta b\n", 0) == 7
+
+
 def test_the_name_of_a_variable_is_judged_in_one_pass() -> None:
     """A mebibyte of ``token_token_...`` without an end took hours as one expression."""
     for word in ("token", "_key", "a_pwd_", "x_"):
