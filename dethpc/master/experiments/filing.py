@@ -100,7 +100,8 @@ def destination(
     Raises NotFound, Refused.
 
     A configuration that was written for another cluster names a workspace that is not here: it works all the same. Where the
-    workspace is here, an unknown project of it is a mistake. What a fork names as its parent did means where the parent is by now.
+    workspace is here, an unknown project of it is a mistake. What a fork names as its parent did means where the parent is by now,
+    unless that is in Uncategorized, perhaps because there was no such project then.
     """
     if project_id:
         return open_project(visible, project_id), []
@@ -108,7 +109,11 @@ def destination(
     names: Mapping[str, Any] = source.data if isinstance(source.data, dict) else {}
     workspace_name, name = (names.get(key) for key in ("workspace", "project"))
     named = [value for value in (workspace_name, name) if isinstance(value, str) and value]
-    inherited = parent is not None and all(names.get(key) == parent.config.get(key) for key in ("workspace", "project"))
+    inherited = (
+        parent is not None
+        and parent.project_id != UNCATEGORIZED
+        and all(names.get(key) == parent.config.get(key) for key in ("workspace", "project"))
+    )
     if not named or inherited:
         return open_project(records, parent.project_id if parent else UNCATEGORIZED), []
     if len(named) == 1:

@@ -110,6 +110,10 @@ def test_a_fork_is_where_its_parent_is_by_now_unless_it_names_another_place(
     assert created(served, named, parent=parent)["projectId"] == letters["id"]
     elsewhere = named.replace("Vision", "Sight").replace("Digits", "Numbers")
     assert created(served, elsewhere, parent=parent)["projectId"] == digits["id"]
+    early = f"{YAML}\nworkspace: Audio\nproject: Speech\n"
+    parent = created(served, early)["id"]
+    speech = project_of(served, workspaces.create_workspace(served.session, "Audio"), "Speech")
+    assert created(served, early, parent=parent)["projectId"] == speech["id"], "created since, as its note advised"
 
 
 def test_a_project_that_is_misspelt_in_a_workspace_that_is_here_is_a_mistake(
