@@ -122,7 +122,11 @@ class Route(APIRoute):
         """Called for what is not there before FastAPI has looked at the function."""
         with _LEARNING:
             if (options := self.__dict__.pop("_options", None)) is not None:
-                super().__init__(self.path, self.endpoint, methods=self.methods, name=self.name, **options)
+                try:
+                    super().__init__(self.path, self.endpoint, methods=self.methods, name=self.name, **options)
+                except BaseException:  # such as want of memory: the next request looks again
+                    self._options = options
+                    raise
         return self.__getattribute__(attribute)
 
     @cached_property
