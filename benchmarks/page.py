@@ -22,8 +22,9 @@ HEAD = """\
 # Benchmarks
 
 `python -m benchmarks.page` makes this page of what `python -m benchmarks` has measured. `python -m benchmarks.NAME` measures a few
-rows ([all names](../benchmarks/__init__.py)), with `--quick` mostly in less than a minute. Run them from the repository root, in the
-environment that `./scripts/test` creates; some peers (MLflow, optuna-dashboard, Syne Tune) are measured where they are installed.
+rows ([all names](../benchmarks/__init__.py)), with `--quick` mostly in less than a minute. Run them from the repository root, in
+the environment that `./scripts/test` creates. Some peers (MLflow, optuna-dashboard, Syne Tune) are compared where they are
+installed.
 
 Ours and the peers are measured in one run, in windows that take turns. A figure is a median, with its 95 % bootstrap interval in
 brackets; a ratio is ours over the first peer's, and the median over neighbouring windows where that can be. Compare ratios, not
