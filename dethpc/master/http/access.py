@@ -77,10 +77,10 @@ async def logged_in(request: Request) -> Principal:
 
 
 async def principal(request: Request) -> Principal:
-    """A run, or a user whose role allows a request of this method about what a run may ask for."""
+    """A run, or a user whose role allows a request of this method about what a run may ask for; see ``_at_least``."""
     who = await logged_in(request)
-    reads = request.method == "GET"
-    await _check_role(request, who, Role.VIEWER if reads else Role.EDITOR, in_any_workspace=reads)
+    role = Role.VIEWER if request.method == "GET" else Role.EDITOR
+    await _check_role(request, who, role, in_any_workspace=True)
     return who
 
 

@@ -230,6 +230,9 @@ def bodies(n: int) -> dict[str, Any]:
         "updates": [{"jobId": str(120 + n), "priority": 3}],
         "data": {"title": "a", "description": "b", "level": "info"},
         "trialSourceInfo": {"trialId": id, "checkpointUuid": uuid},
+        "logs": [{"taskId": f"{id}.{id}", "log": "x"}],
+        "entityType": "ENTITY_TYPE_PROJECT",
+        "entityId": n + 1,
     }
 
 
@@ -572,6 +575,57 @@ def test_what_a_body_names_is_not_there_for_who_does_not_see_it(two: Two) -> Non
             with pytest.raises(NotFound):
                 user.post(f"/api/v1/{path}", body)
     untouched(two)
+
+
+def test_an_editor_of_a_workspace_reports_what_trains_elsewhere(two: Two) -> None:
+    user, owner = two.user(Role.EDITOR, everywhere=Role.VIEWER), two.served.session
+    mine, theirs = unmanaged(user, 2), unmanaged(owner, 3)
+    assert user.post("/api/v1/runs/start", {"runId": mine["id"]})["storageId"]
+    alert = {"data": {"title": "a", "description": "b", "level": "info"}}
+    user.post("/api/v1/webhooks/custom", {**alert, "experimentId": mine["experimentId"]})
+    source = {"trialId": mine["id"], "checkpointUuid": uuid_of(112, 2)}
+    user.post("/api/v1/trial-source-info", {"trialSourceInfo": source})
+    lines = [{"task_id": one["taskId"], "log": "hello"} for one in (mine, theirs)]
+    logs = [{"taskId": one["taskId"], "log": "again"} for one in (mine, theirs)]
+    user.post("/task-logs", lines[:1])
+    user.post("/api/v1/task/logs", {"logs": logs[:1]})
+    requests: list[tuple[str, Any]] = [
+        ("/api/v1/runs/start", {"runId": theirs["id"]}),
+        ("/api/v1/webhooks/custom", {**alert, "experimentId": theirs["experimentId"]}),
+        ("/api/v1/trial-source-info", {"trialSourceInfo": {**source, "trialId": theirs["id"]}}),
+        ("/task-logs", lines),
+        ("/api/v1/task/logs", {"logs": logs}),
+    ]
+    for path, body in requests:
+        with pytest.raises(NotFound, match=r"(trial|experiment) \d+ not found"):
+            user.post(path, body)
+    for one, count in ((mine, 2), (theirs, 0)):  # all of a request or nothing
+        assert len(list(owner.stream(f"/api/v1/trials/{one['id']}/logs"))) == count
+    viewer = two.user(Role.VIEWER, "hedy")
+    for path, body in [*requests, ("/api/v1/runs/start", {"runId": mine["id"]})]:
+        with pytest.raises(ForbiddenException, match="the role Editor in a workspace for this"):
+            viewer.post(path, body)
+
+
+def unmanaged(session: Session, project: int) -> dict[str, Any]:
+    """A new trial, which trains elsewhere, and has begun to."""
+    config = "name: outside\nsearcher: {name: single, metric: loss}\n"
+    new = {"config": config, "unmanaged": True, "projectId": project}
+    id = session.put(f"/api/v1/experiments/by-external-id/of-{project}", new)["experiment"]["id"]
+    trial: dict[str, Any] = session.post("/api/v1/trials", {"experimentId": id, "unmanaged": True})["trial"]
+    session.post(f"/api/v1/trials/{trial['id']}/start", {})
+    return trial
+
+
+def test_a_user_of_one_workspace_has_active_projects(two: Two) -> None:
+    user = two.user(Role.VIEWER)
+    later = workspaces.create_project(two.served.session, 2, "later")["id"]
+    visit = {"entityType": "ENTITY_TYPE_PROJECT", "entityId": later}
+    user.post("/api/v1/users/activity", visit)
+    assert [row["id"] for row in user.get("/api/v1/user/projects/activity")["projects"]] == [later, 2]
+    for hidden in (3, 99):
+        with pytest.raises(NotFound, match=f"project {hidden} not found"):
+            user.post("/api/v1/users/activity", {**visit, "entityId": hidden})
 
 
 def test_names_that_a_body_brings_tell_nothing_of_another_workspace(two: Two) -> None:

@@ -72,6 +72,7 @@ def report(
     kind = _kind(info.trial_source_info_type) or _KINDS[0]
     with store.read() as connection:
         visible_trial(connection, who, info.trial_id)
+    with visible.reading() as connection:
         queries.checkpoint(connection, info.checkpoint_uuid)
     model_id, version = info.model_id or 0, info.model_version or 0
     if model_id:

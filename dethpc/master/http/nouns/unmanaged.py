@@ -367,20 +367,32 @@ def set_metadata(
 
 
 @logs.post("/task-logs")
-def task_logs(lines: list[TaskLog], unmanaged: TheUnmanaged, who: Editor) -> dict[str, Any]:
-    """Output of unmanaged trials, line by line."""
-    for line in lines:
-        _, _, trial = line.task_id.rpartition(".")
-        if not trial.isdecimal():
-            raise NotFound(f"task {line.task_id} not found")
-        rank = None if line.rank is None or line.rank == "" else whole(line.rank, "rank")
-        unmanaged.log(int(trial), rank, [line.log])
+def task_logs(lines: list[TaskLog], store: TheStore, unmanaged: TheUnmanaged, who: EditorSomewhere) -> dict[str, Any]:
+    """Output of unmanaged trials, line by line; nothing is written where a line names a trial that is not there."""
+    output = [
+        (_trial_of(line), None if line.rank is None or line.rank == "" else whole(line.rank, "rank"), line.log)
+        for line in lines
+    ]
+    with store.read() as connection:
+        for trial_id in {trial_id for trial_id, _, _ in output}:
+            queries.trial(connection, trial_id)
+    for trial_id, rank, text in output:
+        unmanaged.log(trial_id, rank, [text])
     return {}
 
 
+def _trial_of(line: TaskLog) -> int:
+    """Raises NotFound."""
+    _, _, trial = line.task_id.rpartition(".")
+    if not trial.isdecimal():
+        raise NotFound(f"task {line.task_id} not found")
+    return int(trial)
+
+
 @router.post("/task/logs")
-def task_logs_of_v1(request: TaskLogsOfV1, unmanaged: TheUnmanaged, who: Editor) -> dict[str, Any]:
+def task_logs_of_v1(
+    request: TaskLogsOfV1, store: TheStore, unmanaged: TheUnmanaged, who: EditorSomewhere
+) -> dict[str, Any]:
     """As ``/task-logs``."""
-    return task_logs(
-        [TaskLog(task_id=one.task_id, rank=one.rank_id, log=one.log) for one in request.logs], unmanaged, who
-    )
+    lines = [TaskLog(task_id=one.task_id, rank=one.rank_id, log=one.log) for one in request.logs]
+    return task_logs(lines, store, unmanaged, who)

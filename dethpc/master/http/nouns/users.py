@@ -25,8 +25,8 @@ from dethpc.master.http.access import (
     TheOrder,
     ThePage,
     TheRecords,
-    Viewer,
     ViewerSomewhere,
+    VisibleRecords,
     page_grant,
 )
 from dethpc.master.http.auth import Forbidden, Principal
@@ -370,10 +370,12 @@ def reset_settings(records: TheRecords, who: AnyUser) -> dict[str, Any]:
 
 
 @router.post("/users/activity")
-def note_activity(request: Activity, records: TheRecords, who: Viewer) -> dict[str, Any]:
+def note_activity(
+    request: Activity, records: TheRecords, visible: VisibleRecords, who: ViewerSomewhere
+) -> dict[str, Any]:
     """That the user has looked at a project: it comes first in the list of their active ones."""
     if request.entity_type == "ENTITY_TYPE_PROJECT":
-        row = filing.project(records, request.entity_id)
+        row = filing.project(visible, request.entity_id)
         records.put(ProjectVisit(who.user_id, row.id, clock.time()))
     return {}
 

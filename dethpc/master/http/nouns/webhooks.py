@@ -210,9 +210,10 @@ def send_alert(request: AlertRequest, connection: Reading, webhooks: TheWebhooks
     """Something that training code wants known: webhooks with a trigger of type CUSTOM report it."""
     experiment_id = _experiment_of(connection, request, who)
     may_see_experiment(who, experiment_id)
+    experiment = queries.experiment(connection, experiment_id)
     texts = (request.data.title or "", request.data.description or "", request.data.level or "")
     _log.info("alert of experiment %d, trial %s [%s] %s: %s", experiment_id, request.trial_id, texts[2], *texts[:2])
-    webhooks.alert(queries.experiment(connection, experiment_id), request.trial_id or None, alert_data(*texts))
+    webhooks.alert(experiment, request.trial_id or None, alert_data(*texts))
     return {}
 
 
