@@ -617,6 +617,19 @@ def unmanaged(session: Session, project: int) -> dict[str, Any]:
     return trial
 
 
+def test_a_checkpoint_of_another_workspace_is_not_taken_over(two: Two) -> None:
+    owner = two.served.session
+    seen = f"checkpoint {uuid_of(111, 2)} is trial 111's"
+    hidden = f"checkpoint {uuid_of(112, 2)} is another trial's"
+    for user in (two.user(Role.EDITOR, everywhere=Role.VIEWER), two.user(Role.EDITOR, "ada")):
+        mine = unmanaged(user, 2)
+        for id, refusal in ((111, seen), (112, hidden)):
+            body = {"uuid": uuid_of(id, 2), "taskId": mine["taskId"], "metadata": {"steps_completed": 1}}
+            with pytest.raises(Refused, match=refusal):
+                user.post("/api/v1/checkpoints", body)
+            assert owner.get(f"/api/v1/checkpoints/{uuid_of(id, 2)}")["checkpoint"]["training"]["trialId"] == id
+
+
 def test_a_user_of_one_workspace_has_active_projects(two: Two) -> None:
     user = two.user(Role.VIEWER)
     later = workspaces.create_project(two.served.session, 2, "later")["id"]

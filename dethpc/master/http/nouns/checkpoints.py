@@ -18,6 +18,7 @@ from dethpc.domain.facts import Experiment
 from dethpc.domain.ids import AttemptId, task_id
 from dethpc.domain.reports import ReportKind
 from dethpc.errors import ConfigError, NotFound, NotSupportedYet, Refused
+from dethpc.master.durable.records import Records
 from dethpc.master.experiments.archives import checkpoint_archives
 from dethpc.master.experiments.claims import Claims
 from dethpc.master.http.access import (
@@ -30,6 +31,7 @@ from dethpc.master.http.access import (
     Reading,
     TheCheckpoints,
     TheInstallation,
+    TheRecords,
     TheStore,
     TheUnmanaged,
     ViewerSomewhere,
@@ -55,6 +57,7 @@ from dethpc.master.http.nouns.metrics import Metrics, split
 from dethpc.master.http.router import new_router
 from dethpc.state import queries
 from dethpc.state.queries import CheckpointFilter, CheckpointOrigin
+from dethpc.state.store import ReadStore
 from dethpc.storage import ABOUT_OTHERS, build, elsewhere, globs
 
 
@@ -305,15 +308,16 @@ def archive(
 
 @router.post("")
 def report_checkpoint(
-    request: ReportedCheckpoint, connection: Reading, unmanaged: TheUnmanaged, who: EditorSomewhere
+    request: ReportedCheckpoint, store: TheStore, records: TheRecords, unmanaged: TheUnmanaged, who: EditorSomewhere
 ) -> dict[str, Any]:
     """A script outside the cluster stored a checkpoint."""
     _, _, trial = request.task_id.rpartition(".")
     steps = (request.metadata or {}).get("steps_completed")
     if not trial.isdecimal() or not isinstance(steps, (int, float)):
         raise Refused("a checkpoint needs the task that stored it, and steps_completed in its metadata")
-    queries.trial(connection, int(trial))
-    _is_nobody_elses(connection, request.uuid, int(trial))
+    with store.read() as connection:
+        queries.trial(connection, int(trial))
+    _is_nobody_elses(records, store, request.uuid, int(trial))
     data = {
         "uuid": request.uuid,
         "steps_completed": whole(steps, "steps_completed"),
@@ -324,14 +328,16 @@ def report_checkpoint(
     return {}
 
 
-def _is_nobody_elses(connection: Connection, uuid: str, trial_id: int) -> None:
-    """Its files are deleted with the trial that has it. Raises Refused."""
+def _is_nobody_elses(records: Records, visible: ReadStore, uuid: str, trial_id: int) -> None:
+    """Its files are deleted with the trial that has it, which need not be ``visible``. Raises Refused."""
     with contextlib.suppress(NotFound):
-        checkpoint = queries.checkpoint(connection, uuid)
-        if checkpoint.trial_id != trial_id:
-            raise Refused(
-                f"checkpoint {uuid} is trial {checkpoint.trial_id}'s: give one that trial {trial_id} stored a uuid of its own"
-            )
+        with records.reading() as connection:
+            owner = queries.checkpoint(connection, uuid).trial_id
+        if owner != trial_id:
+            with visible.read() as connection:
+                shown = queries.checkpoints_by_id(connection, [uuid])
+            whose = f"trial {owner}'s" if shown else "another trial's"
+            raise Refused(f"checkpoint {uuid} is {whose}: give one that trial {trial_id} stored a uuid of its own")
 
 
 @router.patch("")
