@@ -182,13 +182,18 @@ def test_groups_and_roles(det: Any, served: Served, tmp_path: Path) -> None:  # 
     assert json.loads(det("user-group", "list", "--json").stdout) == []
 
 
-def test_policies_of_configurations(det: Any, tmp_path: Path) -> None:
+def test_policies_of_configurations(det: Any, served: Served, tmp_path: Path) -> None:  # noqa: F811
     file = tmp_path / "policy.yaml"
     file.write_text("invariant_config: {max_restarts: 1}\n")
     assert "max_restarts: 1" in det("config-policies", "set", "experiment", str(file)).output
     assert json.loads(det("cp", "describe", "experiment", "--json").stdout) == {"invariant_config": {"max_restarts": 1}}
     det("config-policies", "delete", "experiment")
     assert det("config-policies", "describe", "experiment").output == "{}\n"
+    served.put([experiment(1)])
+    for policy in ("invariant_config", "constraints"):
+        file.write_text(policy + ": {resources: {max_slots: 8}}\n")
+        det("config-policies", "set", "experiment", str(file))
+        assert "note: max-slots is 8, because a config policy" in det("e", "set", "max-slots", "1", "none").output
     file.write_text("constraints: {max_slots: 1}\n")
     assert "constraints.max_slots" in det("config-policies", "set", "experiment", str(file), code=1).output
     file.write_bytes(b"\0\xff")

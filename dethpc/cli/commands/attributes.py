@@ -85,7 +85,11 @@ def set_max_slots(experiment_id: int, max_slots: str) -> None:
     from dethpc.domain.trial_config import TrialConfig
 
     changed = _set(experiment_id, "max-slots", number, resources={"maxSlots": number})
-    slots = TrialConfig.from_json(changed.get("config") or {}).slots_per_trial
+    config = changed.get("config") or {}
+    slots = TrialConfig.from_json(config).slots_per_trial
+    bound = (config.get("resources") or {}).get("max_slots")
+    if number is None and bound is not None:
+        output.say(f"note: max-slots is {bound}, because a config policy says so")
     if number is not None and number < slots:
         output.say(
             f"note: a trial of experiment {experiment_id} needs {output.plural(slots, 'slot')}: none starts while "

@@ -177,6 +177,22 @@ def most_slots(policies: Sequence[ConfigPolicy]) -> int | None:
     return min((most for policy in policies if (most := _max_slots(policy)) is not None), default=None)
 
 
+def usual_slots(policies: Sequence[ConfigPolicy]) -> int | None:
+    """``max_slots`` of what names none: what they fix, else the least of the bounds; None: nothing bounds it."""
+    value, _ = _fixed(policies).get("max_slots", (None, None))
+    return most_slots(policies) if value is None else int(value)
+
+
+def _fixed(policies: Sequence[ConfigPolicy]) -> dict[str, tuple[Any, ConfigPolicy]]:
+    """What their invariant configurations say of resources, and which policy does: the master's before a workspace's."""
+    return {
+        name: (value, policy)
+        for policy in policies
+        for name, value in (policy.invariant_config.get("resources") or {}).items()
+        if value is not None
+    }
+
+
 def _max_slots(policy: ConfigPolicy) -> int | None:
     return (policy.constraints.get("resources") or {}).get("max_slots")
 
@@ -207,12 +223,11 @@ def check_changes(resources: Mapping[str, Any], policies: Sequence[ConfigPolicy]
     """That what is set of ``resources`` keeps to the limit of priorities, and is not what a policy fixes. Raises Refused."""
     for policy in policies:
         check_priority(resources.get("priority"), policy)
-        fixed = policy.invariant_config.get("resources") or {}
-        for name, value in resources.items():
-            if value is not None and fixed.get(name) not in (None, value):
-                raise Refused(
-                    f"resources.{name} cannot be {show(value)}: the config policy of {_place(policy)} says {show(fixed[name])}"
-                )
+    for name, (fixed, policy) in _fixed(policies).items():
+        if resources.get(name) not in (None, fixed):
+            raise Refused(
+                f"resources.{name} cannot be {show(resources[name])}: the config policy of {_place(policy)} says {show(fixed)}"
+            )
 
 
 def _place(policy: ConfigPolicy) -> str:

@@ -142,6 +142,27 @@ def test_who_names_no_bound_is_bound_too(served: Served) -> None:
     assert experiments.get(served.session, row["id"])["experiment"]["config"]["resources"]["max_slots"] == 1
 
 
+def test_who_takes_a_bound_back_gets_what_the_policies_fix(served: Served) -> None:
+    fixing = "invariant_config: {resources: {max_slots: %d}}"
+    config_policies.put(served.session, fixing % 8, 1)
+    path = f"/api/v1/experiments/{created(served)['id']}"
+
+    def patched(max_slots: int | None) -> Any:
+        answer = served.session.patch(path, {"resources": {"maxSlots": max_slots}})
+        return answer["experiment"]["config"]["resources"]["max_slots"]
+
+    assert patched(None) == 8
+    with pytest.raises(Refused, match="max_slots cannot be 9: the config policy of workspace 1 says 8"):
+        patched(9)
+    config_policies.put(served.session, fixing % 4)
+    assert patched(None) == patched(4) == 4, "that of the master lies over that of the workspace"
+    with pytest.raises(Refused, match="max_slots cannot be 8: the config policy of this master says 4"):
+        patched(8)
+    config_policies.put(served.session, f"{fixing % 4}\nconstraints: {{resources: {{max_slots: 2}}}}")
+    with pytest.raises(Refused, match="max_slots is 4, and the config policy of this master allows 2"):
+        patched(None)
+
+
 def test_the_queue_takes_no_priority_before_the_limit(served: Served) -> None:
     job = experiments.create(served.session, YAML, [])["experiment"]["jobId"]
     command = tasks.launch(served.session, "commands", {"entrypoint": ["ls"]}, [])["command"]["jobId"]

@@ -488,11 +488,13 @@ class _Resources(NamedTuple):
 def _within_policies(records: Records, row: facts.Experiment, given: dict[str, Any]) -> dict[str, Any]:
     """What is to be set in the place of no bound. Raises Refused where its workspace's policies, or the master's, forbid it."""
     project = filing.project(records, row.project_id)
-    resources = _Resources(max_slots=given.get("max_slots"), priority=given.get("priority"))
     policies = config_policies.policies_of(records, project.workspace_id)
+    bound = {"max_slots": config_policies.usual_slots(policies)} if given.get("max_slots", 0) is None else {}
+    given = {**given, **bound}
+    resources = _Resources(max_slots=given.get("max_slots"), priority=given.get("priority"))
     config_policies.check_constraints(resources, policies)
     config_policies.check_changes({name: given.get(name) for name in ("max_slots", "priority", "weight")}, policies)
-    return {"max_slots": config_policies.most_slots(policies)} if given.get("max_slots", 0) is None else {}
+    return bound
 
 
 @router.put("/experiments/{experiment_id}/labels/{label:path}")
