@@ -18,6 +18,7 @@ from dethpc.config.source import dump, read
 from dethpc.config.task import TaskConfig
 from dethpc.config.template import Template, check
 from dethpc.config.wording import show
+from dethpc.domain.facts import Experiment
 from dethpc.domain.records import ConfigPolicy
 from dethpc.engine.experiments import DEFAULT_PRIORITY
 from dethpc.errors import ConfigError, Problem, Refused, path_of
@@ -207,6 +208,11 @@ def check_constraints(resources: Bounds, policies: Sequence[ConfigPolicy]) -> No
                     f"resources.{name} is {slots}, and the config policy of {_place(policy)} allows {most} slots"
                 )
         check_priority(resources.priority, policy)
+
+
+def check_experiment(experiment: Experiment, policies: Sequence[ConfigPolicy]) -> None:
+    """That one that there is may move to where these hold. Raises Refused."""
+    check_constraints(ExperimentConfig.from_json(experiment.config).resources, policies)
 
 
 def check_priority(priority: int | None, policy: ConfigPolicy) -> None:

@@ -77,6 +77,20 @@ def test_what_a_constraint_forbids_is_neither_created_nor_moved(served: Served) 
     assert experiments.get(served.session, elsewhere)["experiment"]["projectId"] == 1
 
 
+def test_a_project_moves_where_what_has_not_ended_in_it_is_allowed(served: Served) -> None:
+    vision, lab = (workspaces.create_workspace(served.session, name)["id"] for name in ("Vision", "Lab"))
+    project = workspaces.create_project(served.session, lab, "Digits")["id"]
+    id = created(served, workspace="Lab", project="Digits", resources={"slots_per_trial": 3})["id"]
+    config_policies.put(served.session, "constraints: {resources: {max_slots: 2}}", vision)
+    refusal = f"experiment {id}: resources.slots_per_trial is 3, and the config policy of workspace {vision} allows 2"
+    with pytest.raises(Refused, match=refusal):
+        workspaces.move_project(served.session, project, vision)
+    assert workspaces.project_by_id(served.session, project)["workspaceId"] == lab
+    experiments.act(served.session, id, "kill")
+    workspaces.move_project(served.session, project, vision)
+    assert workspaces.project_by_id(served.session, project)["workspaceId"] == vision
+
+
 @pytest.mark.parametrize(
     ("text", "field"),
     [

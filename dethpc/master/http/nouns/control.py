@@ -11,7 +11,6 @@ from fastapi import Depends
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.records import ConfigPolicy, Project
 from dethpc.domain.roles import Role
 from dethpc.engine import events
@@ -314,6 +313,5 @@ def move_experiment(
 ) -> None:
     if policies:
         with store.read() as connection:
-            config = queries.experiment(connection, experiment_id).config
-        config_policies.check_constraints(ExperimentConfig.from_json(config).resources, policies)
+            config_policies.check_experiment(queries.experiment(connection, experiment_id), policies)
     control.move(experiment_id, project.id)

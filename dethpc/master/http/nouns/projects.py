@@ -13,11 +13,12 @@ from fastapi import Depends
 
 from dethpc.domain import records as stored
 from dethpc.domain.roles import Role
+from dethpc.domain.states import State
 from dethpc.domain.text import names
 from dethpc.errors import AlreadyExists, NotFound, Refused
 from dethpc.master.durable.ledger import Plan
 from dethpc.master.durable.records import Records
-from dethpc.master.experiments import filing
+from dethpc.master.experiments import config_policies, filing
 from dethpc.master.http.access import Editor, Limit, Offset, Reading, TheControl, TheRecords, Viewer, ViewerSomewhere
 from dethpc.master.http.models import Given, Pagination, Wire, paged
 from dethpc.master.http.nouns.workspaces import (
@@ -32,6 +33,8 @@ from dethpc.master.http.nouns.workspaces import (
     name_of,
 )
 from dethpc.master.http.router import new_router
+from dethpc.state import queries
+from dethpc.state.queries import ExperimentFilter, Order, Page
 
 
 class ProjectAnswer(Wire):
@@ -183,7 +186,7 @@ def unarchive_project(project_id: int, records: TheRecords, who: Editor) -> dict
 
 @router.post("/projects/{project_id}/move")
 def move_project(project_id: int, request: ProjectMove, records: TheRecords, who: Editor) -> dict[str, Any]:
-    """To another workspace, with its experiments."""
+    """To another workspace, with its experiments. Raises Refused where its policies do not allow one that has not ended."""
     who.must_be(Role.EDITOR, request.destination_workspace_id)
     with records.exclusive():
         row = mutable(filing.project(records, project_id), "project")
@@ -192,6 +195,7 @@ def move_project(project_id: int, request: ProjectMove, records: TheRecords, who
         if space.id != row.workspace_id:
             there = [one for one in live(records, stored.Project) if one.workspace_id == space.id]
             must_differ("project", row.name, there)
+            _check_policies(records, row.id, space.id)
             records.put(replace(row, workspace_id=space.id))
     return {}
 
@@ -232,6 +236,21 @@ def _project_answer(records: Records, project_id: int) -> ProjectAnswer:
 def _refuse_archived(records: Records, row: stored.Project) -> None:
     if row.archived or filing.workspace(records, row.workspace_id).archived:
         raise Refused(f"project {row.name!r} is archived: unarchive it before you change it")
+
+
+def _check_policies(records: Records, project_id: int, workspace_id: int) -> None:
+    """Raises Refused where those of the workspace do not allow what has not ended in the project."""
+    policies = config_policies.policies_of(records, workspace_id)
+    if not policies:
+        return
+    criteria = ExperimentFilter(project_id=project_id, states=frozenset({State.ACTIVE.value, State.PAUSED.value}))
+    with records.reading() as connection:
+        experiments, _, _ = queries.list_experiments(connection, criteria, Order("id"), Page(limit=None))
+    for experiment in experiments:
+        try:
+            config_policies.check_experiment(experiment, policies)
+        except Refused as refusal:
+            raise Refused(f"experiment {experiment.id}: {refusal}") from None
 
 
 _KEY = string.ascii_uppercase + string.digits
