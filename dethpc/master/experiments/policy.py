@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from sqlalchemy import Connection
@@ -43,9 +43,6 @@ class Policies:
 
     def set(self, experiment_id: int, counts: dict[str, int]) -> None:
         """Change the policy, which is followed when the experiment has ended: at once where it has."""
-        wrong = next((f"{name} {n}" for name, n in counts.items() if n < 0), None)
-        if wrong:
-            raise Refused(f"{wrong} is invalid: it must be a whole number from 0")
         self._ledger.do_after(partial(self._changed, experiment_id, counts))
         self._wake()
 
@@ -58,12 +55,20 @@ class Policies:
     def _changed(self, experiment_id: int, counts: dict[str, int]) -> events.Event:
         with self._store.read() as connection:
             row = queries.experiment(connection, experiment_id)
-        if not row.state.keeps_files:
-            raise Refused(f"experiment {row.id} is {row.state.value}, its files may be gone")
+        check_policy(row, counts)
         changed = ExperimentConfig.from_json(row.config).with_checkpoint_policy(counts)
         config = changed.to_json() if counts else UNSET
         changes = ExperimentChanges(config=config, collect=row.state.terminal or UNSET)
         return events.LoadExperiment(row, (), events.ChangeExperiment(experiment_id, changes, time.time()))
+
+
+def check_policy(experiment: Experiment, counts: Mapping[str, int]) -> None:
+    """That ``Policies.set`` takes them. Raises Refused."""
+    wrong = next((f"{name} {n}" for name, n in counts.items() if n < 0), None)
+    if wrong:
+        raise Refused(f"{wrong} is invalid: it must be a whole number from 0")
+    if not experiment.state.keeps_files:
+        raise Refused(f"experiment {experiment.id} is {experiment.state.value}, its files may be gone")
 
 
 def chosen(connection: Connection, experiment: Experiment, in_use: set[str], policy: Policy | None = None) -> list[str]:

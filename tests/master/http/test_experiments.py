@@ -250,6 +250,22 @@ def test_changes(served: Served) -> None:
     assert (storage["save_trial_best"], storage["save_trial_latest"]) == (7, 1)
 
 
+def test_a_change_that_is_refused_changes_nothing(served: Served) -> None:
+    id = served.session.post("/api/v1/experiments", json={"config": YAML, "activate": False})["experiment"]["id"]
+    path = f"/api/v1/experiments/{id}"
+    before = served.session.get(path)["experiment"]
+    policy, mistake = ({"checkpointStorage": {"saveTrialBest": best}} for best in (7, -1))
+    for body in (
+        {"resources": {"priority": 100}, **policy},
+        {"resources": {"weight": 2}, **policy},
+        {"name": "new", **mistake},
+    ):
+        with pytest.raises(Refused):
+            served.session.patch(path, json=body)
+        after = served.session.get(path)["experiment"]
+        assert (after["name"], after["config"]) == (before["name"], before["config"])
+
+
 def test_the_queue_follows_priority(served: Served) -> None:
     low = {"config": YAML + "resources: {priority: 50}\n"}
     made = [served.session.post("/api/v1/experiments", json=low)["experiment"] for _ in range(2)]

@@ -26,6 +26,7 @@ from dethpc.master.durable.records import RecordReader, Records
 from dethpc.master.experiments import config_policies, filing, templates
 from dethpc.master.experiments.control import Control
 from dethpc.master.experiments.create import Creator, NewExperiment
+from dethpc.master.experiments.policy import check_policy
 from dethpc.master.http.access import (
     AnyPrincipal,
     Editor,
@@ -450,7 +451,7 @@ def patch(
     policies: ThePolicies,
     who: Editor,
 ) -> ExperimentAnswer:
-    """Set the fields that the request holds."""
+    """Set the fields that the request holds, all or none."""
     given = request.model_dump(include={"name", "description", "notes", "labels"}, exclude_none=True)
     if request.resources is not None:
         resources = request.resources.model_dump(exclude_unset=True)
@@ -467,12 +468,15 @@ def patch(
         del given["name"]  # clients send back what they read: an earlier release gave none to those without
     if given.keys() & {"max_slots", "priority", "weight"}:
         given |= _within_policies(records, row, given)
-    if request.checkpoint_storage is not None:
-        policies.set(experiment_id, request.checkpoint_storage.model_dump(exclude_none=True))
+    counts = None if request.checkpoint_storage is None else request.checkpoint_storage.model_dump(exclude_none=True)
+    if counts is not None:
+        check_policy(row, counts)
     if "max_slots" in given:
         control.allow_slots(given["max_slots"])
     if given:
         _change(control, experiment_id, ExperimentChanges(**given))
+    if counts is not None:  # last, because it may delete files
+        policies.set(experiment_id, counts)
     with records.reading() as connection:
         return ExperimentAnswer(experiment=one(connection, experiment_id))
 
