@@ -630,6 +630,16 @@ def test_a_checkpoint_of_another_workspace_is_not_taken_over(two: Two) -> None:
             assert owner.get(f"/api/v1/checkpoints/{uuid_of(id, 2)}")["checkpoint"]["training"]["trialId"] == id
 
 
+def test_an_external_id_of_another_workspace_is_taken(two: Two) -> None:
+    new = {"config": "searcher: {name: single, metric: loss}", "unmanaged": True, "projectId": 2}
+    for user in (two.user(Role.EDITOR), two.user(Role.EDITOR, "hedy", everywhere=Role.VIEWER)):
+        with pytest.raises(Refused, match=f"the external id .{SECRET}. is taken in another workspace") as taken:
+            user.put(f"/api/v1/experiments/by-external-id/{SECRET}", new)
+        assert taken.value.status_code == 409  # type: ignore[attr-defined]
+        assert user.put("/api/v1/experiments/by-external-id/nebula", new)["experiment"]["id"] == 121
+    untouched(two)
+
+
 def test_a_user_of_one_workspace_has_active_projects(two: Two) -> None:
     user = two.user(Role.VIEWER)
     later = workspaces.create_project(two.served.session, 2, "later")["id"]

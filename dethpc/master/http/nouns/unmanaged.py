@@ -20,7 +20,7 @@ from dethpc.domain.states import TaskKind
 from dethpc.domain.trial_config import TrialConfig
 from dethpc.engine import events
 from dethpc.engine.changes import TrialChanges
-from dethpc.errors import NotFound, Refused
+from dethpc.errors import AlreadyExists, NotFound, Refused
 from dethpc.master.experiments.control import Control
 from dethpc.master.experiments.create import NewExperiment
 from dethpc.master.experiments.unmanaged import Done, Unmanaged, states
@@ -176,6 +176,8 @@ def put_experiment(
         new = NewExperiment(request.config, project_id=project.id, template=template, user_id=who.user_id)
         fact = creator.create_unmanaged(who.owner, new, external_id)
     with store.read() as connection:
+        if not queries.experiments_by_id(connection, [fact.id]):
+            raise AlreadyExists(f"the external id {external_id!r} is taken in another workspace; choose another one")
         return ExperimentAnswer(experiment=one(connection, fact.id), config=fact.config)
 
 
