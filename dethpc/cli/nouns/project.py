@@ -84,14 +84,16 @@ def list_experiments(
 
     session = connect()
     row = workspaces.project(session, workspace_name, project_name)
-    show_experiments(_experiments(session, row["id"], everybody, **page), layout, everybody=everybody)
+    order = {"sort_by": page["sortBy"], "newest_first": page["orderBy"] == "ORDER_BY_DESC"}
+    rows = _experiments(session, row["id"], everybody, limit=page["limit"], offset=page["offset"], **order)
+    show_experiments(rows, layout, everybody=everybody)
 
 
 def _experiments(session: Session, project_id: int, everybody: bool, **page: Any) -> list[Json]:
-    chosen = {} if everybody else {"archived": False, "userIds": [1]}
-    answer = session.get("/api/v1/experiments", {"limit": -1, "projectId": project_id, **chosen, **page})
-    rows: list[Json] = answer["experiments"]
-    return rows
+    from dethpc.client.nouns import experiments
+
+    which = experiments.Filter(None if everybody else False, not everybody, project=project_id)
+    return list(experiments.listing(session, which, **page)["experiments"])
 
 
 @project.command()

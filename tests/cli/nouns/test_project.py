@@ -4,8 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.cli.test_sharing import det, rows  # noqa: F401
+from tests.cli.test_sharing import PASSWORD, det, rows  # noqa: F401
 from tests.master.conftest import Served, experiment, served, site, trained, trial  # noqa: F401
+
+
+def test_experiments_of_a_project_are_those_of_who_asks(det: Any, served: Served) -> None:  # noqa: F811
+    served.put([experiment(1), experiment(2, user_id=2), experiment(3, user_id=2)])
+    det("user", "create", "grace", "--password", PASSWORD)
+    det("rbac", "assign-role", "Viewer", "-u", "grace")
+    det("user", "login", "grace", text=f"{PASSWORD}\n")
+    place = ("Uncategorized", "Uncategorized")
+
+    def ids(*options: str, user: tuple[str, ...] = ("-u", "grace")) -> list[str]:
+        return [row["ID"] for row in rows(det(*user, "project", "list-experiments", *place, "--csv", *options))]
+
+    assert ids() == ["2", "3"] and ids(user=()) == ["1"]
+    assert ids("--all") == ["1", "2", "3"]
+    assert ids("--order-by", "desc", "--limit", "1", "--offset", "1") == ["2"]
+    assert ids("--sort-by", "name", "--order-by", "desc") == ["3", "2"]
+    description = det("-u", "grace", "project", "describe", *place).output
+    assert "digits 2" in description and "digits 1" not in description
 
 
 def test_a_list_takes_a_project_by_name_where_only_one_is_called_so(det: Any, served: Served) -> None:  # noqa: F811
