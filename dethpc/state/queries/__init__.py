@@ -4,232 +4,110 @@ Every function takes a connection of ``SqlStore.read`` and keeps no state. Pages
 indexes, so a page of a list of 100,000 trials costs what its own rows cost. One module for each noun.
 """
 
-from dethpc.state.queries.checkpoints import (
-    CHECKPOINT_KEYS,
-    CheckpointFilter,
-    CheckpointOrigin,
-    checkpoint,
-    checkpoint_origins,
-    checkpoint_seconds,
-    checkpoints_like,
-    checkpoints_of_experiment,
-    checkpoints_of_trial,
-    list_checkpoints,
-)
-from dethpc.state.queries.experiments import (
-    EXPERIMENT_KEYS,
-    ExperimentFigures,
-    ExperimentFilter,
-    all_experiments,
-    contexts_of_experiments,
-    ended_last,
-    experiment,
-    experiment_figures,
-    experiment_of_archive,
-    experiment_of_copy,
-    experiment_of_external_id,
-    experiments_by_id,
-    experiments_that_configure,
-    first_trial_id,
-    labels,
-    list_experiments,
-    names_of_experiments,
-    past,
-    past_of_trials,
-    queue_ids,
-    shares_context,
-)
-from dethpc.state.queries.garbage import (
-    Ranked,
-    checkpoints_by_id,
-    experiments_to_collect,
-    failed_deletions,
-    ids_of_ended,
-    last_collection,
-    pools_of_removals,
-    pools_of_spooled,
-    ranked,
-    removals,
-    sources_of_unsaved,
-    spooled,
-    with_origins,
-)
-from dethpc.state.queries.goodput import (
-    goodput_of_experiment,
-    goodput_of_pools,
-    goodput_of_trial,
-    goodput_of_trials,
-)
-from dethpc.state.queries.metrics import (
-    Reported,
-    last_reports,
-    metric_names,
-    metrics_after,
-    metrics_of_attempt,
-    metrics_of_experiment,
-    posted,
-    series,
-    validation_history,
-    workloads,
-)
-from dethpc.state.queries.page import Order, Page
-from dethpc.state.queries.runs import (
-    attempt,
-    attempts_of_task,
-    attempts_of_trial,
-    has_open_jobs,
-    ids_of_deletions,
-    ids_of_runs,
-    jobs_of_runs,
-    last_attempt,
-    nodes,
-    run,
-    runs_of_job,
-    runs_of_task,
-    runs_of_trial,
-    training_times,
-    was_taken,
-)
-from dethpc.state.queries.searches import ids_of_trials, places, search, search_notes
-from dethpc.state.queries.tasks import (
-    count_live_tasks,
-    last_pull,
-    last_runs,
-    launched_tasks,
-    list_launched,
-    list_tasks,
-    live_runs,
-    runs_of_tasks,
-    task,
-    task_is_over,
-    tasks_that_ended,
-)
-from dethpc.state.queries.trials import (
-    TRIAL_KEYS,
-    TrialFigures,
-    best_trials,
-    list_trials,
-    neighbours_of_trial,
-    points_of_search,
-    states_of_trials,
-    trial,
-    trial_figures,
-    trial_is_over,
-    trial_of_external_id,
-    trials_by_id,
-    trials_of_experiment,
-    trials_running,
-    trials_that_are_over,
-    trials_that_ended,
-    tried,
-)
-
-__all__ = [
-    "contexts_of_experiments",
-    "runs_of_tasks",
-    "tasks_that_ended",
-    "launched_tasks",
-    "task_is_over",
-    "list_launched",
-    "list_tasks",
-    "last_runs",
-    "count_live_tasks",
-    "CHECKPOINT_KEYS",
-    "CheckpointFilter",
-    "CheckpointOrigin",
-    "EXPERIMENT_KEYS",
-    "ExperimentFigures",
-    "ExperimentFilter",
-    "Order",
-    "Page",
-    "Ranked",
-    "Reported",
-    "TRIAL_KEYS",
-    "TrialFigures",
-    "attempt",
-    "attempts_of_task",
-    "attempts_of_trial",
-    "best_trials",
-    "checkpoint",
-    "checkpoint_origins",
-    "checkpoint_seconds",
-    "checkpoints_by_id",
-    "checkpoints_like",
-    "checkpoints_of_experiment",
-    "checkpoints_of_trial",
-    "ended_last",
-    "experiment",
-    "experiment_figures",
-    "all_experiments",
-    "experiment_of_archive",
-    "experiment_of_copy",
-    "experiment_of_external_id",
-    "experiments_to_collect",
-    "failed_deletions",
-    "first_trial_id",
-    "goodput_of_experiment",
-    "goodput_of_pools",
-    "goodput_of_trial",
-    "goodput_of_trials",
-    "jobs_of_runs",
-    "last_collection",
-    "last_pull",
-    "labels",
-    "list_checkpoints",
-    "last_attempt",
-    "last_reports",
-    "list_experiments",
-    "list_trials",
-    "live_runs",
-    "metric_names",
-    "metrics_after",
-    "metrics_of_attempt",
-    "metrics_of_experiment",
-    "names_of_experiments",
-    "posted",
-    "queue_ids",
-    "shares_context",
-    "neighbours_of_trial",
-    "nodes",
-    "past",
-    "past_of_trials",
-    "places",
-    "points_of_search",
-    "pools_of_removals",
-    "pools_of_spooled",
-    "ranked",
-    "removals",
-    "run",
-    "ids_of_deletions",
-    "ids_of_ended",
-    "ids_of_runs",
-    "ids_of_trials",
-    "has_open_jobs",
-    "runs_of_task",
-    "runs_of_job",
-    "runs_of_trial",
-    "search",
-    "search_notes",
-    "series",
-    "sources_of_unsaved",
-    "spooled",
-    "states_of_trials",
-    "training_times",
-    "trial",
-    "trial_figures",
-    "task",
-    "trial_is_over",
-    "trials_that_are_over",
-    "trials_that_ended",
-    "trial_of_external_id",
-    "experiments_by_id",
-    "experiments_that_configure",
-    "trials_by_id",
-    "tried",
-    "trials_of_experiment",
-    "trials_running",
-    "validation_history",
-    "was_taken",
-    "with_origins",
-    "workloads",
-]
+from dethpc.state.queries.checkpoints import CHECKPOINT_KEYS as CHECKPOINT_KEYS
+from dethpc.state.queries.checkpoints import CheckpointFilter as CheckpointFilter
+from dethpc.state.queries.checkpoints import CheckpointOrigin as CheckpointOrigin
+from dethpc.state.queries.checkpoints import checkpoint as checkpoint
+from dethpc.state.queries.checkpoints import checkpoint_origins as checkpoint_origins
+from dethpc.state.queries.checkpoints import checkpoint_seconds as checkpoint_seconds
+from dethpc.state.queries.checkpoints import checkpoints_like as checkpoints_like
+from dethpc.state.queries.checkpoints import checkpoints_of_experiment as checkpoints_of_experiment
+from dethpc.state.queries.checkpoints import checkpoints_of_trial as checkpoints_of_trial
+from dethpc.state.queries.checkpoints import list_checkpoints as list_checkpoints
+from dethpc.state.queries.experiments import EXPERIMENT_KEYS as EXPERIMENT_KEYS
+from dethpc.state.queries.experiments import ExperimentFigures as ExperimentFigures
+from dethpc.state.queries.experiments import ExperimentFilter as ExperimentFilter
+from dethpc.state.queries.experiments import all_experiments as all_experiments
+from dethpc.state.queries.experiments import contexts_of_experiments as contexts_of_experiments
+from dethpc.state.queries.experiments import ended_last as ended_last
+from dethpc.state.queries.experiments import experiment as experiment
+from dethpc.state.queries.experiments import experiment_figures as experiment_figures
+from dethpc.state.queries.experiments import experiment_of_archive as experiment_of_archive
+from dethpc.state.queries.experiments import experiment_of_copy as experiment_of_copy
+from dethpc.state.queries.experiments import experiment_of_external_id as experiment_of_external_id
+from dethpc.state.queries.experiments import experiments_by_id as experiments_by_id
+from dethpc.state.queries.experiments import experiments_that_configure as experiments_that_configure
+from dethpc.state.queries.experiments import first_trial_id as first_trial_id
+from dethpc.state.queries.experiments import labels as labels
+from dethpc.state.queries.experiments import list_experiments as list_experiments
+from dethpc.state.queries.experiments import names_of_experiments as names_of_experiments
+from dethpc.state.queries.experiments import past as past
+from dethpc.state.queries.experiments import past_of_trials as past_of_trials
+from dethpc.state.queries.experiments import queue_ids as queue_ids
+from dethpc.state.queries.experiments import shares_context as shares_context
+from dethpc.state.queries.garbage import Ranked as Ranked
+from dethpc.state.queries.garbage import checkpoints_by_id as checkpoints_by_id
+from dethpc.state.queries.garbage import experiments_to_collect as experiments_to_collect
+from dethpc.state.queries.garbage import failed_deletions as failed_deletions
+from dethpc.state.queries.garbage import ids_of_ended as ids_of_ended
+from dethpc.state.queries.garbage import last_collection as last_collection
+from dethpc.state.queries.garbage import pools_of_removals as pools_of_removals
+from dethpc.state.queries.garbage import pools_of_spooled as pools_of_spooled
+from dethpc.state.queries.garbage import ranked as ranked
+from dethpc.state.queries.garbage import removals as removals
+from dethpc.state.queries.garbage import sources_of_unsaved as sources_of_unsaved
+from dethpc.state.queries.garbage import spooled as spooled
+from dethpc.state.queries.garbage import with_origins as with_origins
+from dethpc.state.queries.goodput import goodput_of_experiment as goodput_of_experiment
+from dethpc.state.queries.goodput import goodput_of_pools as goodput_of_pools
+from dethpc.state.queries.goodput import goodput_of_trial as goodput_of_trial
+from dethpc.state.queries.goodput import goodput_of_trials as goodput_of_trials
+from dethpc.state.queries.metrics import Reported as Reported
+from dethpc.state.queries.metrics import last_reports as last_reports
+from dethpc.state.queries.metrics import metric_names as metric_names
+from dethpc.state.queries.metrics import metrics_after as metrics_after
+from dethpc.state.queries.metrics import metrics_of_attempt as metrics_of_attempt
+from dethpc.state.queries.metrics import metrics_of_experiment as metrics_of_experiment
+from dethpc.state.queries.metrics import posted as posted
+from dethpc.state.queries.metrics import series as series
+from dethpc.state.queries.metrics import validation_history as validation_history
+from dethpc.state.queries.metrics import workloads as workloads
+from dethpc.state.queries.page import Order as Order
+from dethpc.state.queries.page import Page as Page
+from dethpc.state.queries.runs import attempt as attempt
+from dethpc.state.queries.runs import attempts_of_task as attempts_of_task
+from dethpc.state.queries.runs import attempts_of_trial as attempts_of_trial
+from dethpc.state.queries.runs import has_open_jobs as has_open_jobs
+from dethpc.state.queries.runs import ids_of_deletions as ids_of_deletions
+from dethpc.state.queries.runs import ids_of_runs as ids_of_runs
+from dethpc.state.queries.runs import jobs_of_runs as jobs_of_runs
+from dethpc.state.queries.runs import last_attempt as last_attempt
+from dethpc.state.queries.runs import nodes as nodes
+from dethpc.state.queries.runs import run as run
+from dethpc.state.queries.runs import runs_of_job as runs_of_job
+from dethpc.state.queries.runs import runs_of_task as runs_of_task
+from dethpc.state.queries.runs import runs_of_trial as runs_of_trial
+from dethpc.state.queries.runs import training_times as training_times
+from dethpc.state.queries.runs import was_taken as was_taken
+from dethpc.state.queries.searches import ids_of_trials as ids_of_trials
+from dethpc.state.queries.searches import places as places
+from dethpc.state.queries.searches import search as search
+from dethpc.state.queries.searches import search_notes as search_notes
+from dethpc.state.queries.tasks import count_live_tasks as count_live_tasks
+from dethpc.state.queries.tasks import last_pull as last_pull
+from dethpc.state.queries.tasks import last_runs as last_runs
+from dethpc.state.queries.tasks import launched_tasks as launched_tasks
+from dethpc.state.queries.tasks import list_launched as list_launched
+from dethpc.state.queries.tasks import list_tasks as list_tasks
+from dethpc.state.queries.tasks import live_runs as live_runs
+from dethpc.state.queries.tasks import runs_of_tasks as runs_of_tasks
+from dethpc.state.queries.tasks import task as task
+from dethpc.state.queries.tasks import task_is_over as task_is_over
+from dethpc.state.queries.tasks import tasks_that_ended as tasks_that_ended
+from dethpc.state.queries.trials import TRIAL_KEYS as TRIAL_KEYS
+from dethpc.state.queries.trials import TrialFigures as TrialFigures
+from dethpc.state.queries.trials import best_trials as best_trials
+from dethpc.state.queries.trials import list_trials as list_trials
+from dethpc.state.queries.trials import neighbours_of_trial as neighbours_of_trial
+from dethpc.state.queries.trials import points_of_search as points_of_search
+from dethpc.state.queries.trials import states_of_trials as states_of_trials
+from dethpc.state.queries.trials import trial as trial
+from dethpc.state.queries.trials import trial_figures as trial_figures
+from dethpc.state.queries.trials import trial_is_over as trial_is_over
+from dethpc.state.queries.trials import trial_of_external_id as trial_of_external_id
+from dethpc.state.queries.trials import trials_by_id as trials_by_id
+from dethpc.state.queries.trials import trials_of_experiment as trials_of_experiment
+from dethpc.state.queries.trials import trials_running as trials_running
+from dethpc.state.queries.trials import trials_that_are_over as trials_that_are_over
+from dethpc.state.queries.trials import trials_that_ended as trials_that_ended
+from dethpc.state.queries.trials import tried as tried
