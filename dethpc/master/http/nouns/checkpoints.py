@@ -25,12 +25,11 @@ from dethpc.master.http.access import (
     AnyPrincipal,
     Editor,
     EditorSomewhere,
-    Limit,
-    Offset,
     OrderBy,
     Reading,
     TheCheckpoints,
     TheInstallation,
+    ThePage,
     TheRecords,
     TheStore,
     TheUnmanaged,
@@ -49,7 +48,6 @@ from dethpc.master.http.models import (
     Shown,
     Wire,
     names_of_states,
-    page,
     state,
     time,
 )
@@ -211,14 +209,13 @@ class _CheckpointQuery:
 
     def __init__(
         self,
-        limit: Limit = 0,
-        offset: Offset = 0,
+        paging: ThePage,
         order_by: OrderBy = "",
         sort_by_attr: Annotated[str, Query(alias="sortByAttr")] = "",
         sort_by_metric: Annotated[str, Query(alias="sortByMetric")] = "",
         states: Annotated[tuple[str, ...], Query()] = (),
     ) -> None:
-        self._page, self._limit = page(offset, limit), limit
+        self._paging = paging
         self._by_searcher = sort_by_attr == "SORT_BY_SEARCHER_METRIC"
         self._order = order("" if self._by_searcher else sort_by_attr, order_by, "end_time")
         self._unordered = order_by in ("", "ORDER_BY_UNSPECIFIED")
@@ -236,10 +233,10 @@ class _CheckpointQuery:
             criteria.metric = experiment.metric
             if self._unordered:
                 self._order.descending = not experiment.smaller_is_better
-        rows, total, begin = queries.list_checkpoints(connection, criteria, self._order, self._page)
+        rows, total, begin = queries.list_checkpoints(connection, criteria, self._order, self._paging.page)
         origins = queries.checkpoint_origins(connection, rows)
         items = listed(rows, origins)
-        return Checkpoints(checkpoints=items, pagination=Pagination.of(total, begin, self._limit, len(items)))
+        return Checkpoints(checkpoints=items, pagination=self._paging.pagination(total, begin, len(items)))
 
 
 CheckpointList = Annotated[_CheckpointQuery, Depends()]

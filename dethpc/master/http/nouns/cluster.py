@@ -18,12 +18,11 @@ from dethpc.domain.states import RunState
 from dethpc.engine import events
 from dethpc.errors import NotFound, Refused
 from dethpc.master.http.access import (
-    OrderBy,
     Owner,
     Reading,
-    SortBy,
     TheCluster,
     TheInstallation,
+    TheOrder,
     ThePage,
     TheServices,
     Viewer,
@@ -325,8 +324,7 @@ def _agents(installation: Installation, cluster: ClusterView, connection: Connec
 class AgentQuery:
     """The order of the nodes, and what is left out of each."""
 
-    sort_by: SortBy = ""
-    order_by: OrderBy = ""
+    sorting: TheOrder
     without_slots: Annotated[bool, Query(alias="excludeSlots")] = False
     without_containers: Annotated[bool, Query(alias="excludeContainers")] = False
 
@@ -342,7 +340,7 @@ def agents(
 ) -> Agents:
     """By name: when each was registered, Slurm does not say."""
     every = _agents(installation, cluster, connection)
-    if query.order_by == "ORDER_BY_DESC":
+    if query.sorting.descending:
         every.reverse()
     nodes, pagination = paging.of(every)
     for one in nodes:

@@ -25,13 +25,12 @@ from dethpc.master.experiments import config_policies
 from dethpc.master.experiments.control import Control
 from dethpc.master.http.access import (
     EditorSomewhere,
-    Limit,
-    Offset,
     OrderBy,
     Reading,
     TheCluster,
     TheControl,
     TheInstallation,
+    ThePage,
     TheRecords,
     TheStore,
     TheWaits,
@@ -39,7 +38,7 @@ from dethpc.master.http.access import (
     ViewerSomewhere,
     VisibleStore,
 )
-from dethpc.master.http.models import JOB_STATES, Float, Pagination, Wire, names_of_states, paged, time, time_or_none
+from dethpc.master.http.models import JOB_STATES, Float, Pagination, Wire, names_of_states, time, time_or_none
 from dethpc.master.http.router import new_router
 from dethpc.master.installation import Installation
 from dethpc.master.watching.cluster_view import ClusterView
@@ -266,9 +265,8 @@ def summary(control: Control, connection: Connection, fact: facts.Experiment) ->
 class QueueQuery:
     """The pool and the states of the jobs that a list is requested of, and their page; ours: their project or workspace."""
 
+    paging: ThePage
     pool: Annotated[str | None, Query(alias="resourcePool")] = None
-    limit: Limit = 0
-    offset: Offset = 0
     order_by: OrderBy = ""
     states: Annotated[tuple[str, ...], Query()] = ()
     project_id: Annotated[int | None, Query(alias="projectId")] = None
@@ -305,7 +303,7 @@ def queue_v2(
     who: ViewerSomewhere,
     query: Annotated[QueueQuery, Depends()],
 ) -> JobsV2:
-    jobs, pagination = paged(_listed(control, cluster, connection, query), query.offset, query.limit)
+    jobs, pagination = query.paging.of(_listed(control, cluster, connection, query))
     queue_order = kind(installation, query.pool or _default_pool(cluster) or "")
     return JobsV2(jobs=[JobV2(full=job) for job in jobs], pagination=pagination, queue_order=queue_order)
 
@@ -318,7 +316,7 @@ def queue(
     who: ViewerSomewhere,
     query: Annotated[QueueQuery, Depends()],
 ) -> Jobs:
-    jobs, pagination = paged(_listed(control, cluster, connection, query), query.offset, query.limit)
+    jobs, pagination = query.paging.of(_listed(control, cluster, connection, query))
     return Jobs(jobs=jobs, pagination=pagination)
 
 

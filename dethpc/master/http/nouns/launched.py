@@ -18,9 +18,9 @@ from dethpc.insight.reasons import of_run
 from dethpc.master.durable import contexts
 from dethpc.master.durable.records import Records
 from dethpc.master.experiments import config_policies, filing, templates
-from dethpc.master.http.access import TheOrder, ThePage, VisibleRecords
+from dethpc.master.http.access import Paging, TheOrder, ThePage, VisibleRecords
 from dethpc.master.http.auth import Principal
-from dethpc.master.http.models import Pagination, Shallow, Wire, page, time
+from dethpc.master.http.models import Pagination, Shallow, Wire, time
 from dethpc.master.http.nouns.contexts import File
 from dethpc.master.tasks.launching import Launcher, NewTask
 from dethpc.state import queries
@@ -175,20 +175,19 @@ class TaskList:
     user_ids: Sequence[int] | None
     workspace_id: int | None
     order: Order
-    offset: int
-    limit: int
+    paging: Paging
 
     def of(self, connection: Connection, kind: TaskKind) -> tuple[list[Entry], Pagination]:
         """The page."""
-        whole = self.workspace_id is not None  # which is in no column
-        requested = page(0, 0) if whole else page(self.offset, self.limit)
         user_ids = users_among(connection, self.users, self.user_ids)
-        tasks, total, begin = queries.list_tasks(connection, kind, user_ids, self.order, requested)
-        if whole:
-            members = [task for task in tasks if TaskSettings.of(task).workspace_id == self.workspace_id]
-            window = page(self.offset, self.limit)
-            total, begin, tasks = len(members), window.begin(len(members)), list(window.of(members))
-        return entries(connection, tasks), Pagination.of(total, begin, self.limit, len(tasks))
+        if self.workspace_id is None:
+            tasks, total, begin = queries.list_tasks(connection, kind, user_ids, self.order, self.paging.page)
+            return entries(connection, tasks), self.paging.pagination(total, begin, len(tasks))
+        # The workspace is in no column.
+        tasks, _, _ = queries.list_tasks(connection, kind, user_ids, self.order, Paging().page)
+        members = [task for task in tasks if TaskSettings.of(task).workspace_id == self.workspace_id]
+        tasks, pagination = self.paging.of(members)
+        return entries(connection, tasks), pagination
 
 
 def _list_query(
@@ -202,7 +201,7 @@ def _list_query(
     """Raises NotFound where there is no such workspace, or no more."""
     if workspace_id:
         filing.workspace(visible, workspace_id)
-    return TaskList(users, user_ids, workspace_id or None, sorting.order("start_time"), paging.offset, paging.limit)
+    return TaskList(users, user_ids, workspace_id or None, sorting.order("start_time"), paging)
 
 
 TheTasks = Annotated[TaskList, Depends(_list_query)]

@@ -9,8 +9,8 @@ from fastapi import Depends, Query
 
 from dethpc.domain.states import TaskKind
 from dethpc.errors import Refused
-from dethpc.master.http.access import Limit, Offset, Reading, TheLauncher, Viewer, ViewerSomewhere
-from dethpc.master.http.models import MaskedConfig, Pagination, Wire, page, time_or_none
+from dethpc.master.http.access import Reading, TheLauncher, ThePage, Viewer, ViewerSomewhere
+from dethpc.master.http.models import MaskedConfig, Pagination, Wire, time_or_none
 from dethpc.master.http.nouns import launched
 from dethpc.master.http.nouns.launched import LaunchedTask
 from dethpc.master.http.nouns.tasks import type_of
@@ -83,14 +83,13 @@ def list_launched_tasks(
     connection: Reading,
     who: ViewerSomewhere,
     which: Annotated[LaunchedTaskFilter, Depends(_filter)],
-    offset: Offset = 0,
-    limit: Limit = 0,
+    paging: ThePage,
 ) -> TasksOfAnyKind:
     """The newest first."""
-    rows, total, begin = queries.list_launched(connection, which.kinds, which.live, page(offset, limit))
+    rows, total, begin = queries.list_launched(connection, which.kinds, which.live, paging.page)
     return TasksOfAnyKind(
         tasks=[TaskOfAnyKind.of(launcher, entry) for entry in launched.entries(connection, rows)],
-        pagination=Pagination.of(total, begin, limit, len(rows)),
+        pagination=paging.pagination(total, begin, len(rows)),
     )
 
 

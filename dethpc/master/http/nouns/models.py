@@ -23,19 +23,17 @@ from dethpc.master.experiments import filing
 from dethpc.master.http.access import (
     Editor,
     EditorSomewhere,
-    Limit,
-    Offset,
-    OrderBy,
     Reading,
-    SortBy,
+    Sorting,
+    TheOrder,
+    ThePage,
     TheRecords,
     TheStore,
     Viewer,
     ViewerSomewhere,
     VisibleRecords,
-    order,
 )
-from dethpc.master.http.models import Given, Pagination, Plain, Shallow, Told, Wire, page, paged, time
+from dethpc.master.http.models import Given, Pagination, Plain, Shallow, Told, Wire, time
 from dethpc.master.http.nouns.checkpoints import Checkpoint, listed
 from dethpc.master.http.nouns.workspaces import Filter, live
 from dethpc.master.http.router import new_router
@@ -179,15 +177,14 @@ def models(
     who: ViewerSomewhere,
     query: Annotated[Filter, Depends()],
     chosen: Annotated[ModelFilter, Depends()],
-    limit: Limit = 0,
-    offset: Offset = 0,
+    paging: ThePage,
 ) -> Models:
     chosen.within(stored_queries.find(connection, stored.Workspace))
     everything = _View(connection).models()
     rows = query.sorted(
         [model for model in everything if query.matches(model, model.username) and chosen.matches(model)], _SORTED_BY
     )
-    items, pagination = paged(rows, offset, limit)
+    items, pagination = paging.of(rows)
     return Models(models=items, pagination=pagination)
 
 
@@ -294,29 +291,24 @@ def move_model(
 # --- versions
 
 
-class _VersionPage:
-    """A page of versions: the newest first, where nothing else is asked for."""
-
-    def __init__(self, sort_by: SortBy = "", order_by: OrderBy = "", limit: Limit = 0, offset: Offset = 0) -> None:
-        self.order = order(sort_by, order_by or "ORDER_BY_DESC", "version")
-        self.limit, self.offset = limit, offset
-
-
 @router.get("/models/{model_name}/versions")
 def versions(
     model_name: str,
     records: TheRecords,
     connection: Reading,
     who: Viewer,
-    query: Annotated[_VersionPage, Depends()],
+    sorting: TheOrder,
+    paging: ThePage,
 ) -> Versions:
+    """The newest first, where nothing else is asked for."""
     row = _model(records, model_name)
-    rows, total, begin = list_versions(connection, row.name, query.order, page(query.offset, query.limit))
+    order = Sorting(sorting.sort_by, sorting.order_by or "ORDER_BY_DESC").order("version")
+    rows, total, begin = list_versions(connection, row.name, order, paging.page)
     view = _View(connection)
     return Versions(
         model=view.model(row),
         model_versions=view.versions(row, rows),
-        pagination=Pagination.of(total, begin, query.limit, len(rows)),
+        pagination=paging.pagination(total, begin, len(rows)),
     )
 
 

@@ -19,7 +19,16 @@ from dethpc.errors import AlreadyExists, NotFound, Refused
 from dethpc.master.durable.ledger import Plan
 from dethpc.master.durable.records import Records
 from dethpc.master.experiments import config_policies, filing
-from dethpc.master.http.access import Editor, Limit, Offset, Reading, TheControl, TheRecords, Viewer, ViewerSomewhere
+from dethpc.master.http.access import (
+    Editor,
+    Limit,
+    Reading,
+    TheControl,
+    ThePage,
+    TheRecords,
+    Viewer,
+    ViewerSomewhere,
+)
 from dethpc.master.http.models import Given, Pagination, Wire, paged
 from dethpc.master.http.nouns.workspaces import (
     Deleted,
@@ -77,8 +86,7 @@ def projects(
     connection: Reading,
     who: ViewerSomewhere,
     query: Annotated[Filter, Depends()],
-    limit: Limit = 0,
-    offset: Offset = 0,
+    paging: ThePage,
 ) -> Projects:
     """Of every workspace when its id is 0."""
     view = View(connection)
@@ -98,7 +106,7 @@ def projects(
         "description": lambda row: row.description.lower(),
         "last_experiment_start_time": lambda row: started_at[row.id],
     }
-    items, pagination = paged(query.sorted(rows, keys), offset, limit)
+    items, pagination = paging.of(query.sorted(rows, keys))
     return Projects(projects=view.project_answers(items), pagination=pagination)
 
 

@@ -22,10 +22,9 @@ from dethpc.master.experiments import filing
 from dethpc.master.http.access import (
     AdminSomewhere,
     AnyPrincipal,
-    Limit,
-    Offset,
     Owner,
     Reading,
+    ThePage,
     TheRecords,
     TheWebhooks,
     ViewerSomewhere,
@@ -33,7 +32,7 @@ from dethpc.master.http.access import (
     may_see_experiment,
 )
 from dethpc.master.http.auth import Principal
-from dethpc.master.http.models import Given, Pagination, Plain, Shallow, Told, Wire, page, time, time_or_none
+from dethpc.master.http.models import Given, Pagination, Plain, Shallow, Told, Wire, time, time_or_none
 from dethpc.master.http.nouns.workspaces import live
 from dethpc.master.http.router import new_router
 from dethpc.master.webhooks.conditions import checked
@@ -258,14 +257,14 @@ def test_webhook(webhook_id: int, records: TheRecords, webhooks: TheWebhooks, wh
 
 @router.get("/webhooks/{webhook_id}/deliveries")
 def webhook_deliveries(
-    webhook_id: int, records: TheRecords, connection: Reading, who: Owner, limit: Limit = 0, offset: Offset = 0
+    webhook_id: int, records: TheRecords, connection: Reading, who: Owner, paging: ThePage
 ) -> Deliveries:
     """Ours: what it has sent, what waits and what was given up, the newest first."""
     row = _webhook(records, webhook_id)
-    rows, total, begin = list_deliveries(connection, row.id, page(offset, limit))
+    rows, total, begin = list_deliveries(connection, row.id, paging.page)
     return Deliveries(
         deliveries=[Delivery.of(delivery) for delivery in rows],
-        pagination=Pagination.of(total, begin, limit, len(rows)),
+        pagination=paging.pagination(total, begin, len(rows)),
     )
 
 

@@ -19,18 +19,17 @@ from dethpc.errors import AlreadyExists, NotFound, Refused
 from dethpc.master.durable.records import RecordReader, Records
 from dethpc.master.experiments import filing
 from dethpc.master.http.access import (
-    Limit,
-    Offset,
     Owner,
     Reading,
     TheCluster,
     TheLauncher,
     TheOrder,
+    ThePage,
     TheRecords,
     Viewer,
     ViewerSomewhere,
 )
-from dethpc.master.http.models import Given, MaskedConfig, Pagination, Told, Wire, paged, time, time_or_none
+from dethpc.master.http.models import Given, MaskedConfig, Pagination, Told, Wire, time, time_or_none
 from dethpc.master.http.nouns.users import AgentUserGroup
 from dethpc.master.http.router import new_router
 from dethpc.state.queries import records as queries
@@ -238,9 +237,8 @@ def workspaces(
     connection: Reading,
     who: ViewerSomewhere,
     query: Annotated[Filter, Depends()],
+    paging: ThePage,
     pinned: bool | None = None,
-    limit: Limit = 0,
-    offset: Offset = 0,
 ) -> Workspaces:
     view = View(connection)
     me = who.user_id
@@ -251,7 +249,7 @@ def workspaces(
         if query.matches(row, view.username(row)) and pinned in (None, row.id in pins)
     ]
     rows = query.sorted(rows, {"id": lambda row: row.id, "name": lambda row: row.name.lower()})
-    items, pagination = paged(rows, offset, limit)
+    items, pagination = paging.of(rows)
     return Workspaces(workspaces=view.workspace_answers(items, me), pagination=pagination)
 
 
@@ -355,11 +353,11 @@ def unpin_workspace(workspace_id: int, records: TheRecords, who: Viewer) -> dict
 
 @router.get("/workspaces/{workspace_id}/available-resource-pools")
 def pools_of_workspace(
-    workspace_id: int, records: TheRecords, cluster: TheCluster, who: Viewer, limit: Limit = 0, offset: Offset = 0
+    workspace_id: int, records: TheRecords, cluster: TheCluster, who: Viewer, paging: ThePage
 ) -> PoolsOfWorkspace:
     """All of them: pools are bound to no workspace."""
     filing.workspace(records, workspace_id)
-    items, pagination = paged(sorted(_pools(cluster)), offset, limit)
+    items, pagination = paging.of(sorted(_pools(cluster)))
     return PoolsOfWorkspace(resource_pools=items, pagination=pagination)
 
 
@@ -370,12 +368,12 @@ class WorkspacesOfPool(Wire):
 
 @router.get("/resource-pools/{name}/workspace-bindings")
 def workspaces_of_pool(
-    name: str, records: TheRecords, cluster: TheCluster, who: ViewerSomewhere, limit: Limit = 0, offset: Offset = 0
+    name: str, records: TheRecords, cluster: TheCluster, who: ViewerSomewhere, paging: ThePage
 ) -> WorkspacesOfPool:
     """None: pools are bound to no workspace, so that each may use every pool."""
     if name not in _pools(cluster):
         raise NotFound(f"there is no resource pool {name!r}, only {', '.join(sorted(_pools(cluster)))}")
-    return WorkspacesOfPool(workspace_ids=[], pagination=Pagination.of(0, max(offset, 0), limit, 0))
+    return WorkspacesOfPool(workspace_ids=[], pagination=paging.pagination(0, max(paging.offset, 0), 0))
 
 
 # --- parts of them
