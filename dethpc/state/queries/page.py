@@ -8,7 +8,7 @@ from functools import cache
 from heapq import nlargest, nsmallest
 from typing import Any, NamedTuple, TypeVar, cast
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select
 
 from dethpc.domain.states import State
 from dethpc.errors import NotFound, Refused
@@ -46,10 +46,10 @@ class Page:
 
 def one(connection: Connection, fact: type[Fact], what: str, **key: Any) -> Fact:
     """The one with these values. Raises: NotFound."""
-    row = connection.execute(_with(cast(Any, fact), *key), key).first()
-    if row is None:
+    matches = rows.find(connection, fact, **key)
+    if not matches:
         raise NotFound(f"{what} not found")
-    return fact(*row)
+    return matches[0]
 
 
 def total_of(connection: Connection, fact: type[Any], where: Sequence[ColumnElement[bool]]) -> int:
@@ -108,11 +108,6 @@ def having(connection: Connection, fact: type[Fact], column: ColumnElement[Any],
 
 
 # Statements are made once where they can be: making one takes several times as long as running it.
-
-
-@cache
-def _with(fact: type[Any], *names: str) -> Select[Any]:
-    return rows.query(fact, *(rows.table(fact).c[name] == bindparam(name) for name in names))
 
 
 @cache

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Select, bindparam
+from sqlalchemy import Connection
 
 from dethpc.domain.records import KEYS
 from dethpc.errors import NotFound
-from dethpc.state import rows
+from dethpc.state.rows import find as find
 
 R = TypeVar("R")
 
 
-def get(connection: Connection, kind: type[R], /, *key: Any) -> R:
-    """Raises: NotFound."""
-    matches = find(connection, kind, **dict(zip(KEYS[kind], key)))
+def get(connection: Connection, kind: type[R], /, *key: Any, **fields: Any) -> R:
+    """The one with this key, and with these values. Raises: NotFound."""
+    matches = find(connection, kind, **dict(zip(KEYS[kind], key)), **fields)
     if not matches:
         raise NotFound(f"{kind.__name__.lower()} {' '.join(map(str, key))} not found")
     return matches[0]
-
-
-def find(connection: Connection, kind: type[R], /, **fields: Any) -> list[R]:
-    """Those whose fields have these values, by key."""
-    return [kind(*row) for row in connection.execute(_with(cast(Any, kind), *fields), fields)]
-
-
-@cache
-def _with(kind: type[Any], *names: str) -> Select[Any]:
-    """Made once: making it takes several times as long as running it."""
-    table = rows.table(kind)
-    return rows.query(kind, *(table.c[name] == bindparam(name) for name in names)).order_by(*table.primary_key.columns)
