@@ -42,6 +42,11 @@ class RecordReader:
         with self.reading() as connection:
             return stored.get(connection, kind, *key)
 
+    def live(self, kind: type[R], id: int, /) -> R:
+        """The one of this id, unless it is deleted. Raises: NotFound."""
+        with self.reading() as connection:
+            return stored.get(connection, kind, id, deleted=False)
+
     def find(self, kind: type[R], /, **fields: Any) -> list[R]:
         """Those whose fields have these values, by key."""
         with self.reading() as connection:

@@ -29,23 +29,17 @@ def ensure_uncategorized(records: Records, owner: User) -> None:
 
 def workspace(records: RecordReader, workspace_id: int) -> Workspace:
     """Raises NotFound."""
-    for row in records.find(Workspace, id=workspace_id):
-        if not row.deleted:
-            return row
-    raise NotFound(f"workspace {workspace_id} not found")
+    return records.live(Workspace, workspace_id)
 
 
 def project(records: RecordReader, project_id: int) -> Project:
     """Raises NotFound."""
-    for row in records.find(Project, id=project_id):
-        if not row.deleted:
-            return row
-    raise NotFound(f"project {project_id} not found")
+    return records.live(Project, project_id)
 
 
 def workspace_by_name(records: RecordReader, name: str) -> Workspace:
     """Raises NotFound, with the names that there are."""
-    by_name = {row.name: row for row in records.find(Workspace) if not row.deleted}
+    by_name = {row.name: row for row in records.find(Workspace, deleted=False)}
     if name not in by_name:
         raise NotFound(f"there is no workspace {name!r}{others(name, by_name)}")
     return by_name[name]
@@ -53,8 +47,8 @@ def workspace_by_name(records: RecordReader, name: str) -> Workspace:
 
 def project_by_name(records: RecordReader, workspace_name: str, name: str) -> Project:
     """Raises NotFound, with the names that there are."""
-    projects = records.find(Project, workspace_id=workspace_by_name(records, workspace_name).id)
-    by_name = {row.name: row for row in projects if not row.deleted}
+    workspace_id = workspace_by_name(records, workspace_name).id
+    by_name = {row.name: row for row in records.find(Project, workspace_id=workspace_id, deleted=False)}
     if name not in by_name:
         raise NotFound(f"there is no project {name!r} in workspace {workspace_name!r}{others(name, by_name)}")
     return by_name[name]

@@ -201,7 +201,7 @@ class Auth:
         """The one that holds for all workspaces, and those in single ones."""
         if user.admin or user.username == self.owner:
             return Role.ADMIN, {}
-        groups = {group.id for group in self._records.find(Group) if not group.deleted and user.id in group.members}
+        groups = {group.id for group in self._records.find(Group, deleted=False) if user.id in group.members}
 
         def own(assignment: RoleAssignment | WorkspaceRole) -> bool:
             return assignment.user_id == user.id or assignment.group_id in groups

@@ -109,7 +109,7 @@ class Triggers:
     def load(self) -> None:
         """Webhooks as they are now. Raises StoreError."""
         with self._store.read() as connection:
-            self.webhooks = tuple(row for row in stored.find(connection, Webhook) if not row.deleted)
+            self.webhooks = tuple(stored.find(connection, Webhook, deleted=False))
 
     def of_type(self, trigger_type: TriggerType) -> Iterator[tuple[Webhook, dict[str, Any]]]:
         """Webhooks with a trigger of the type, each with the trigger's condition."""

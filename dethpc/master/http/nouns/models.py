@@ -35,7 +35,7 @@ from dethpc.master.http.access import (
 )
 from dethpc.master.http.models import Given, Pagination, Plain, Shallow, Told, Wire, time
 from dethpc.master.http.nouns.checkpoints import Checkpoint, listed
-from dethpc.master.http.nouns.workspaces import Filter, live
+from dethpc.master.http.nouns.workspaces import Filter
 from dethpc.master.http.router import new_router
 from dethpc.state import queries
 from dethpc.state.queries import records as stored_queries
@@ -159,7 +159,7 @@ class ModelFilter:
 
     def within(self, spaces: Sequence[stored.Workspace]) -> None:
         """``spaces``: all that there are, for those that are named."""
-        named = {space.id for space in spaces if space.name in self._workspace_names and not space.deleted}
+        named = {space.id for space in spaces if space.name in self._workspace_names}
         self._workspace_ids |= named or {0} if self._workspace_names else set()
 
     def matches(self, model: Model) -> bool:
@@ -179,7 +179,7 @@ def models(
     chosen: Annotated[ModelFilter, Depends()],
     paging: ThePage,
 ) -> Models:
-    chosen.within(stored_queries.find(connection, stored.Workspace))
+    chosen.within(stored_queries.find(connection, stored.Workspace, deleted=False))
     everything = _View(connection).models()
     rows = query.sorted(
         [model for model in everything if query.matches(model, model.username) and chosen.matches(model)], _SORTED_BY
@@ -198,7 +198,7 @@ def create_model(
         who.must_be(Role.EDITOR, workspace_id)
         row = records.add(
             stored.Model,
-            name=_name(request.name or "", live(records, stored.Model)),
+            name=_name(request.name or "", records.find(stored.Model, deleted=False)),
             user_id=who.user_id,
             created_at=now,
             updated_at=now,
@@ -218,8 +218,8 @@ def model_labels(
     """Labels of models, the most popular first."""
     counts = Counter(
         label
-        for row in stored_queries.find(connection, stored.Model)
-        if not row.deleted and workspace_id in (None, 0, row.workspace_id)
+        for row in stored_queries.find(connection, stored.Model, deleted=False)
+        if workspace_id in (None, 0, row.workspace_id)
         for label in row.labels
     )
     return ModelLabels(labels=sorted(counts, key=lambda label: (-counts[label], label)))
@@ -243,7 +243,7 @@ def change_model(
         who.must_be(Role.EDITOR, workspace_id)
         changed = replace(row, **fields, workspace_id=workspace_id, updated_at=clock.time())
         if request.name is not None and request.name != row.name:
-            others = [other for other in live(records, stored.Model) if other.id != row.id]
+            others = [other for other in records.find(stored.Model, deleted=False) if other.id != row.id]
             changed.name = _name(request.name, others)
             for version in records.find(stored.ModelVersion, model=row.name):
                 records.put(replace(version, model=changed.name))
@@ -367,10 +367,10 @@ def delete_version(model_name: str, number: int, records: TheRecords, who: Edito
 def _model(records: RecordReader, name: str) -> stored.Model:
     """By name or id. Raises NotFound."""
     fields: dict[str, Any] = {"id": int(name)} if re.fullmatch(r"[0-9]{1,18}", name) else {"name": name}
-    for row in records.find(stored.Model, **fields):
-        if not row.deleted:
-            return row
-    raise NotFound(f"model {name} not found{filing.others(name, [row.name for row in live(records, stored.Model)])}")
+    for row in records.find(stored.Model, **fields, deleted=False):
+        return row
+    all_names = [row.name for row in records.find(stored.Model, deleted=False)]
+    raise NotFound(f"model {name} not found{filing.others(name, all_names)}")
 
 
 def _version(records: RecordReader, row: stored.Model, number: int) -> stored.ModelVersion:
@@ -395,7 +395,7 @@ class _View:
         self._numbers = numbers_of_versions(connection)
 
     def models(self) -> list[Model]:
-        return [self.model(row) for row in stored_queries.find(self._connection, stored.Model) if not row.deleted]
+        return [self.model(row) for row in stored_queries.find(self._connection, stored.Model, deleted=False)]
 
     def model(self, row: stored.Model) -> Model:
         return Model(

@@ -36,7 +36,6 @@ from dethpc.master.http.nouns.workspaces import (
     Note,
     Project,
     View,
-    live,
     must_differ,
     mutable,
     name_of,
@@ -115,7 +114,7 @@ def create_project(workspace_id: int, request: ProjectFields, records: TheRecord
     with records.exclusive():
         names.check_fields("project", {"description": request.description or ""})
         filing.open_workspace(records, workspace_id)
-        all_projects = live(records, stored.Project)
+        all_projects = records.find(stored.Project, deleted=False)
         row = records.add(
             stored.Project,
             workspace_id=workspace_id,
@@ -137,7 +136,7 @@ def project(project_id: int, records: TheRecords, who: Viewer) -> ProjectAnswer:
 
 @router.get("/projects/key/{key}")
 def project_by_key(key: str, records: TheRecords, who: Viewer) -> ProjectAnswer:
-    for row in live(records, stored.Project):
+    for row in records.find(stored.Project, deleted=False):
         if row.key == key.upper():
             return _project_answer(records, row.id)
     raise NotFound(f"project with key {key} not found")
@@ -148,7 +147,7 @@ def change_project(project_id: int, request: ProjectFields, records: TheRecords,
     with records.exclusive():
         row = mutable(filing.project(records, project_id), "project")
         _refuse_archived(records, row)
-        others = [other for other in live(records, stored.Project) if other.id != row.id]
+        others = [other for other in records.find(stored.Project, deleted=False) if other.id != row.id]
         if request.name is not None and request.name != row.name:
             there = [other for other in others if other.workspace_id == row.workspace_id]
             row = replace(row, name=name_of("project", request.name, there))
@@ -201,7 +200,7 @@ def move_project(project_id: int, request: ProjectMove, records: TheRecords, who
         space = filing.open_workspace(records, request.destination_workspace_id)
         _refuse_archived(records, row)
         if space.id != row.workspace_id:
-            there = [one for one in live(records, stored.Project) if one.workspace_id == space.id]
+            there = [one for one in records.find(stored.Project, deleted=False) if one.workspace_id == space.id]
             must_differ("project", row.name, there)
             _check_policies(records, row.id, space.id)
             records.put(replace(row, workspace_id=space.id))

@@ -241,7 +241,7 @@ def roles_by_ids(request: RoleIds, records: TheRecords, who: ViewerSomewhere) ->
 def roles_of_user(user_id: int, records: TheRecords, auth: TheAuth, who: ViewerSomewhere) -> RolesOfUser:
     """Their own and those of their groups. An admin has that role without an assignment."""
     user = records.get(stored.User, user_id)
-    groups = {group.id for group in _groups(records) if user_id in group.members}
+    groups = {group.id for group in records.find(stored.Group, deleted=False) if user_id in group.members}
     rows = [row for row in _assigned(records, who) if row.user_id == user_id or row.group_id in groups]
     if user.admin and not any(row.role == Role.ADMIN for row in rows):
         rows.append(RoleAssignment(user_id, 0, Role.ADMIN, user.created_at))
@@ -252,7 +252,7 @@ def roles_of_user(user_id: int, records: TheRecords, auth: TheAuth, who: ViewerS
 
 @router.get("/roles/search/by-group/{group_id}")
 def roles_of_group(group_id: int, records: TheRecords, who: ViewerSomewhere) -> Summary:
-    _group(records, group_id)
+    records.live(stored.Group, group_id)
     rows = [row for row in _assigned(records, who) if row.group_id == group_id]
     return Summary.of((Role(row.role), _workspace_of(row)) for row in rows)
 
@@ -264,7 +264,7 @@ def members_of_workspace(workspace_id: int, records: TheRecords, who: Viewer) ->
     rows = [row for row in _assigned(records, who) if _workspace_of(row) in (0, workspace_id)]
     groups, users = {row.group_id for row in rows}, {row.user_id for row in rows}
     return WorkspaceMembers(
-        groups=[_details(records, group) for group in _groups(records) if group.id in groups],
+        groups=[_details(records, group) for group in records.find(stored.Group, deleted=False) if group.id in groups],
         users_assigned_directly=[User.of(user) for user in records.find(stored.User) if user.id in users],
         assignments=[_with_assignments(number, rows) for number in sorted(ASSIGNABLE)],
     )
@@ -335,7 +335,7 @@ def _rows(records: Records, request: Assignments, who: Principal) -> list[Assign
         number, workspace_id = _assignable(assignment.role.role_id), assignment.scope_workspace_id or 0
         who.must_be(Role.ADMIN, workspace_id)
         if group_id:
-            _group(records, group_id)
+            records.live(stored.Group, group_id)
         else:
             records.get(stored.User, user_id)
         if (number == WORKSPACE_ADMIN) > bool(workspace_id) or (number == Role.ADMIN and workspace_id):
@@ -384,7 +384,7 @@ def list_groups(request: GroupSearch, records: TheRecords, who: ViewerSomewhere)
     """``name``: the whole name. ``user_id``: those that this user is a member of."""
     matches = [
         GroupResult(group=GroupOnWire(group_id=group.id, name=group.name), num_members=len(group.members))
-        for group in _groups(records)
+        for group in records.find(stored.Group, deleted=False)
         if request.name in (None, "", group.name) and (not request.user_id or request.user_id in group.members)
     ]
     shown, pagination = paged(matches, request.offset or 0, request.limit)
@@ -401,13 +401,13 @@ def create_group(request: GroupFields, records: TheRecords, who: Owner) -> Group
 
 @router.get("/groups/{group_id}")
 def get_group(group_id: int, records: TheRecords, who: ViewerSomewhere) -> GroupAnswer:
-    return GroupAnswer(group=_details(records, _group(records, group_id)))
+    return GroupAnswer(group=_details(records, records.live(stored.Group, group_id)))
 
 
 @router.put("/groups/{group_id}")
 def change_group(group_id: int, request: GroupFields, records: TheRecords, who: Owner) -> GroupAnswer:
     with records.exclusive():
-        before = _group(records, group_id)
+        before = records.live(stored.Group, group_id)
         name = before.name if request.name in (None, before.name) else _new_name(records, request.name)
         members = _members(records, before.members, request)
         after = records.change(stored.Group, group_id, to=lambda group: replace(group, name=name, members=members))
@@ -418,7 +418,7 @@ def change_group(group_id: int, request: GroupFields, records: TheRecords, who: 
 def delete_group(group_id: int, records: TheRecords, who: Owner) -> dict[str, str]:
     """Its members lose the roles that they have by it."""
     with records.exclusive():
-        _group(records, group_id)
+        records.live(stored.Group, group_id)
         every: list[Assigned] = [*records.find(RoleAssignment), *records.find(WorkspaceRole)]
         for row in every:
             if row.group_id == group_id:
@@ -432,7 +432,7 @@ def assign_groups(request: GroupsOfUsers, records: TheRecords, who: Owner) -> di
     """Put users into groups, and take them out of others."""
     with records.exclusive():
         for group_id in {*request.add_groups, *request.remove_groups}:
-            _group(records, group_id)
+            records.live(stored.Group, group_id)
         for user_id in request.user_ids:
             records.get(stored.User, user_id)
         for group_id in request.add_groups:
@@ -446,22 +446,10 @@ def _change_members(records: Records, group_id: int, to: Callable[[Sequence[int]
     records.change(stored.Group, group_id, to=lambda group: replace(group, members=sorted(to(group.members))))
 
 
-def _groups(records: Records) -> list[stored.Group]:
-    return [group for group in records.find(stored.Group) if not group.deleted]
-
-
-def _group(records: Records, group_id: int) -> stored.Group:
-    """Raises NotFound."""
-    for group in _groups(records):
-        if group.id == group_id:
-            return group
-    raise NotFound(f"group {group_id} not found")
-
-
 def _new_name(records: Records, name: str) -> str:
     """Raises Refused, AlreadyExists."""
     names.check_handle("group", name)
-    if any(group.name == name for group in _groups(records)):
+    if any(group.name == name for group in records.find(stored.Group, deleted=False)):
         raise AlreadyExists(f"group {name!r} already exists")
     return name
 

@@ -16,8 +16,7 @@ from dethpc.domain.records import TriggerType, WebhookDelivery, WebhookMode, Web
 from dethpc.domain.roles import Role
 from dethpc.domain.secrets import MASK
 from dethpc.domain.text import names
-from dethpc.errors import AlreadyExists, NotFound, Refused
-from dethpc.master.durable.records import Records
+from dethpc.errors import AlreadyExists, Refused
 from dethpc.master.experiments import filing
 from dethpc.master.http.access import (
     AdminSomewhere,
@@ -33,7 +32,6 @@ from dethpc.master.http.access import (
 )
 from dethpc.master.http.auth import Principal
 from dethpc.master.http.models import Given, Pagination, Plain, Shallow, Told, Wire, time, time_or_none
-from dethpc.master.http.nouns.workspaces import live
 from dethpc.master.http.router import new_router
 from dethpc.master.webhooks.conditions import checked
 from dethpc.master.webhooks.triggers import alert_data
@@ -172,7 +170,7 @@ def list_webhooks(records: TheRecords, who: ViewerSomewhere) -> Webhooks:
     return Webhooks(
         webhooks=[
             Webhook.of(row, shows_url=who.role_in(row.workspace_id or 0) is Role.ADMIN)
-            for row in live(records, stored.Webhook)
+            for row in records.find(stored.Webhook, deleted=False)
             if row.workspace_id is None or who.role_in(row.workspace_id) >= Role.VIEWER
         ]
     )
@@ -191,7 +189,7 @@ def create_webhook(
         mode = _member(WebhookMode, request.mode, "WEBHOOK_MODE_", WebhookMode.WORKSPACE)
         row = records.add(
             stored.Webhook,
-            name=_name(request.name or "", workspace_id, live(records, stored.Webhook)),
+            name=_name(request.name or "", workspace_id, records.find(stored.Webhook, deleted=False)),
             url=request.url or "",
             type=_member(WebhookType, request.webhook_type, "WEBHOOK_TYPE_", WebhookType.DEFAULT),
             mode=mode,
@@ -222,8 +220,8 @@ def change_webhook(
 ) -> WebhookAnswer:
     """What waits to be sent is sent as the webhook is then."""
     with records.exclusive():
-        row = _webhook(records, webhook_id)
-        others = [other for other in live(records, stored.Webhook) if other.id != row.id]
+        row = records.live(stored.Webhook, webhook_id)
+        others = [other for other in records.find(stored.Webhook, deleted=False) if other.id != row.id]
         if request.url is not None:
             webhooks.check_url(request.url)
             row = replace(row, url=request.url)
@@ -244,7 +242,7 @@ def change_webhook(
 def delete_webhook(webhook_id: int, records: TheRecords, webhooks: TheWebhooks, who: Owner) -> dict[str, Any]:
     """What waits to be sent is not sent any more. Its URL, which may be a secret, is kept nowhere."""
     with records.exclusive():
-        records.put(replace(_webhook(records, webhook_id), url="", deleted=True))
+        records.put(replace(records.live(stored.Webhook, webhook_id), url="", deleted=True))
     webhooks.changed(webhook_id)
     return {}
 
@@ -252,7 +250,7 @@ def delete_webhook(webhook_id: int, records: TheRecords, webhooks: TheWebhooks, 
 @router.post("/webhooks/{webhook_id}/test")
 def test_webhook(webhook_id: int, records: TheRecords, webhooks: TheWebhooks, who: Owner) -> TestAnswer:
     """Send an event now. The answer is that of the receiver, or why there is none."""
-    return TestAnswer(completed=True, answer=webhooks.test(_webhook(records, webhook_id)))
+    return TestAnswer(completed=True, answer=webhooks.test(records.live(stored.Webhook, webhook_id)))
 
 
 @router.get("/webhooks/{webhook_id}/deliveries")
@@ -260,20 +258,12 @@ def webhook_deliveries(
     webhook_id: int, records: TheRecords, connection: Reading, who: Owner, paging: ThePage
 ) -> Deliveries:
     """Ours: what it has sent, what waits and what was given up, the newest first."""
-    row = _webhook(records, webhook_id)
+    row = records.live(stored.Webhook, webhook_id)
     rows, total, begin = list_deliveries(connection, row.id, paging.page)
     return Deliveries(
         deliveries=[Delivery.of(delivery) for delivery in rows],
         pagination=paging.pagination(total, begin, len(rows)),
     )
-
-
-def _webhook(records: Records, webhook_id: int) -> stored.Webhook:
-    """Raises NotFound."""
-    for row in records.find(stored.Webhook, id=webhook_id):
-        if not row.deleted:
-            return row
-    raise NotFound(f"webhook {webhook_id} not found")
 
 
 def _name(name: str, workspace_id: int | None, others: Sequence[stored.Webhook]) -> str:

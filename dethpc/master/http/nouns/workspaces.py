@@ -16,7 +16,7 @@ from dethpc.domain import records as stored
 from dethpc.domain.records import UNCATEGORIZED, ConfigPolicy, User, WorkspacePin, WorkspaceRole
 from dethpc.domain.text import names
 from dethpc.errors import AlreadyExists, NotFound, Refused
-from dethpc.master.durable.records import RecordReader, Records
+from dethpc.master.durable.records import Records
 from dethpc.master.experiments import filing
 from dethpc.master.http.access import (
     Owner,
@@ -126,8 +126,8 @@ class View:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self.workspaces = {row.id: row for row in queries.find(connection, stored.Workspace) if not row.deleted}
-        self.projects = {row.id: row for row in queries.find(connection, stored.Project) if not row.deleted}
+        self.workspaces = {row.id: row for row in queries.find(connection, stored.Workspace, deleted=False)}
+        self.projects = {row.id: row for row in queries.find(connection, stored.Project, deleted=False)}
         self._names = {user.id: user.username for user in queries.find(connection, User)}
 
     def workspace_answers(self, rows: Iterable[stored.Workspace], user_id: int) -> list[Workspace]:
@@ -258,7 +258,7 @@ def create_workspace(
     request: WorkspaceFields, records: TheRecords, cluster: TheCluster, who: Owner
 ) -> NewWorkspaceAnswer:
     with records.exclusive():
-        name = name_of("workspace", request.name or "", live(records, stored.Workspace))
+        name = name_of("workspace", request.name or "", records.find(stored.Workspace, deleted=False))
         row = records.add(
             stored.Workspace,
             name=name,
@@ -284,7 +284,7 @@ def change_workspace(
         if row.archived:
             raise Refused(f"workspace {row.name!r} is archived: unarchive it before you change it")
         if request.name is not None and request.name != row.name:
-            others = [other for other in live(records, stored.Workspace) if other.id != row.id]
+            others = [other for other in records.find(stored.Workspace, deleted=False) if other.id != row.id]
             row = replace(row, name=name_of("workspace", request.name, others))
         records.put(replace(row, **_changes(request, _pools(cluster))))
     return WorkspaceAnswer(workspace=_workspace_answer(records, workspace_id, who.user_id))
@@ -295,11 +295,11 @@ def delete_workspace(workspace_id: int, records: TheRecords, launcher: TheLaunch
     """One that holds nothing but tasks, which are killed."""
     with records.exclusive():
         row = mutable(filing.workspace(records, workspace_id), "workspace")
-        kinds = {
-            "projects": live(records, stored.Project),
-            "models": live(records, stored.Model),
+        kinds: dict[str, list[Any]] = {
+            "projects": records.find(stored.Project, deleted=False),
+            "models": records.find(stored.Model, deleted=False),
             "templates": records.find(stored.Template),
-            "webhooks": live(records, stored.Webhook),
+            "webhooks": records.find(stored.Webhook, deleted=False),
         }
         inside = []
         for kind, rows in kinds.items():
@@ -377,10 +377,6 @@ def workspaces_of_pool(
 
 
 # --- parts of them
-
-
-def live(records: RecordReader, kind: type[Any]) -> list[Any]:
-    return [row for row in records.find(kind) if not row.deleted]
 
 
 def _pools(cluster: TheCluster) -> set[str]:
