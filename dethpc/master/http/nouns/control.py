@@ -148,39 +148,39 @@ def continue_experiment(
 
 @router.post("/experiments/{experiment_id}/activate")
 def activate(experiment_id: int, control: TheControl, who: Editor) -> dict[str, Any]:
-    _activate(control, experiment_id)
+    control.do(events.Activate(experiment_id, clock.time()))
     return {}
 
 
 @router.post("/experiments/{experiment_id}/pause")
 def pause(experiment_id: int, control: TheControl, who: Editor) -> dict[str, Any]:
     """Its trials checkpoint and give their slots back."""
-    _pause(control, experiment_id)
+    control.do(events.Pause(experiment_id, clock.time()))
     return {}
 
 
 @router.post("/experiments/{experiment_id}/cancel")
 def cancel(experiment_id: int, control: TheControl, who: Editor) -> dict[str, Any]:
     """End it; its trials checkpoint first."""
-    _cancel(control, experiment_id)
+    control.do(events.Cancel(experiment_id, clock.time()))
     return {}
 
 
 @router.post("/experiments/{experiment_id}/kill")
 def kill(experiment_id: int, control: TheControl, who: Editor) -> dict[str, Any]:
     """End it now. Ours: ``changed``, whether there was anything to end."""
-    return {"changed": _kill(control, experiment_id)}
+    return {"changed": bool(control.do(events.Kill(experiment_id, clock.time())))}
 
 
 @router.post("/experiments/{experiment_id}/archive")
 def archive(experiment_id: int, control: TheControl, who: Editor) -> dict[str, Any]:
-    _archive(control, experiment_id)
+    _archive(control, experiment_id, True)
     return {}
 
 
 @router.post("/experiments/{experiment_id}/unarchive")
 def unarchive(experiment_id: int, control: TheControl, who: Editor) -> dict[str, Any]:
-    _unarchive(control, experiment_id)
+    _archive(control, experiment_id, False)
     return {}
 
 
@@ -218,37 +218,37 @@ def delete_tensorboard_files(experiment_id: int, checkpoints: TheCheckpoints, wh
 
 @router.post("/projects/{project_id}/experiments/activate")
 def activate_all(chosen: Chosen, control: TheControl) -> Results:
-    return _each(_activate, control, chosen)
+    return _each(lambda id: control.do(events.Activate(id, clock.time())), chosen)
 
 
 @router.post("/projects/{project_id}/experiments/pause")
 def pause_all(chosen: Chosen, control: TheControl) -> Results:
-    return _each(_pause, control, chosen)
+    return _each(lambda id: control.do(events.Pause(id, clock.time())), chosen)
 
 
 @router.post("/projects/{project_id}/experiments/cancel")
 def cancel_all(chosen: Chosen, control: TheControl) -> Results:
-    return _each(_cancel, control, chosen)
+    return _each(lambda id: control.do(events.Cancel(id, clock.time())), chosen)
 
 
 @router.post("/projects/{project_id}/experiments/kill")
 def kill_all(chosen: Chosen, control: TheControl) -> Results:
-    return _each(_kill, control, chosen)
+    return _each(lambda id: control.do(events.Kill(id, clock.time())), chosen)
 
 
 @router.post("/projects/{project_id}/experiments/archive")
 def archive_all(chosen: Chosen, control: TheControl) -> Results:
-    return _each(_archive, control, chosen)
+    return _each(lambda id: _archive(control, id, True), chosen)
 
 
 @router.post("/projects/{project_id}/experiments/unarchive")
 def unarchive_all(chosen: Chosen, control: TheControl) -> Results:
-    return _each(_unarchive, control, chosen)
+    return _each(lambda id: _archive(control, id, False), chosen)
 
 
 @router.delete("/projects/{project_id}/experiments/delete")
 def delete_all(chosen: Chosen, control: TheControl) -> Results:
-    return _each(Control.delete, control, chosen)
+    return _each(control.delete, chosen)
 
 
 @router.post("/projects/{project_id}/experiments/move")
@@ -258,14 +258,14 @@ def move_all(
     project = filing.open_project(visible, chosen.destination_project_id)
     chosen.may_file_into(project.workspace_id)
     policies = config_policies.policies_of(records, project.workspace_id)
-    return _each(partial(move_experiment, project=project, store=store, policies=policies), control, chosen)
+    return _each(partial(move_experiment, control, project=project, store=store, policies=policies), chosen)
 
 
-def _each(act: Callable[[Control, int], Any], control: Control, chosen: ChosenExperiments) -> Results:
+def _each(act: Callable[[int], Any], chosen: ChosenExperiments) -> Results:
     """``act`` on each that is meant, one after the other."""
 
     def error(id: int) -> str:
-        return f"experiment {id} not found" if id in chosen.missing else error_of(act, control, id)
+        return f"experiment {id} not found" if id in chosen.missing else error_of(act, id)
 
     return Results(results=[Result(id=id, error=error(id)) for id in chosen.ids])
 
@@ -284,28 +284,8 @@ def error_of(act: Callable[..., Any], *subject: Any) -> str:
 # --- what is done
 
 
-def _activate(control: Control, experiment_id: int) -> None:
-    control.do(events.Activate(experiment_id, clock.time()))
-
-
-def _pause(control: Control, experiment_id: int) -> None:
-    control.do(events.Pause(experiment_id, clock.time()))
-
-
-def _cancel(control: Control, experiment_id: int) -> None:
-    control.do(events.Cancel(experiment_id, clock.time()))
-
-
-def _kill(control: Control, experiment_id: int) -> bool:
-    return bool(control.do(events.Kill(experiment_id, clock.time())))
-
-
-def _archive(control: Control, experiment_id: int) -> None:
-    control.do(events.ChangeExperiment(experiment_id, ExperimentChanges(archived=True), clock.time()))
-
-
-def _unarchive(control: Control, experiment_id: int) -> None:
-    control.do(events.ChangeExperiment(experiment_id, ExperimentChanges(archived=False), clock.time()))
+def _archive(control: Control, experiment_id: int, archived: bool) -> None:
+    control.do(events.ChangeExperiment(experiment_id, ExperimentChanges(archived=archived), clock.time()))
 
 
 def move_experiment(
