@@ -59,13 +59,8 @@ class GarbageCollector:
             EVERY,
             trouble="checkpoints that are to go could not be looked after",
         )
+        self.start, self.stop = self._rounds.start, self._rounds.stop
         parts.ledger.listen(self._heard)
-
-    def start(self) -> None:
-        self._rounds.start()
-
-    def stop(self) -> None:
-        self._rounds.stop()
 
     def wake(self) -> None:
         """Somebody has deleted something. Safe from any thread."""

@@ -64,12 +64,7 @@ class LogRetention:
             first=FIRST,
             trouble="logs that are due could not be deleted",
         )
-
-    def start(self) -> None:
-        self._rounds.start()
-
-    def stop(self) -> None:
-        self._rounds.stop()
+        self.start, self.stop = self._rounds.start, self._rounds.stop
 
     def delete_all_due(self) -> int:
         """As ``delete_due``, also where the days were set anew; returns of how many trials. Raises LeaseHeld, StoreError."""

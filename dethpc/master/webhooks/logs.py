@@ -54,13 +54,8 @@ class LogWatch:
         self._rounds = Rounds(
             "webhook logs", self.look, EVERY, first=1.0, trouble="logs could not be read for webhooks"
         )
+        self.start, self.stop = self._rounds.start, self._rounds.stop
         parts.ledger.listen(self._committed)
-
-    def start(self) -> None:
-        self._rounds.start()
-
-    def stop(self) -> None:
-        self._rounds.stop()
 
     def _committed(self, rows: Sequence[Row]) -> None:
         if any(self._triggers.of_type(TriggerType.TASK_LOG)):
