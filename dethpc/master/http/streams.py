@@ -113,3 +113,17 @@ def following(
             models, last = await asyncio.to_thread(read)
 
     return Stream(lines())
+
+
+def when_changed(look: Callable[[Connection], Item]) -> Callable[[Connection], list[Item]]:
+    """What it finds, unless that is what it found the last time."""
+    previous: list[Item] = []
+
+    def changed(connection: Connection) -> list[Item]:
+        answer = look(connection)
+        if previous == [answer]:
+            return []
+        previous[:] = [answer]
+        return [answer]
+
+    return changed

@@ -90,7 +90,8 @@ def metric_names(
     ids: Annotated[list[Annotated[int, Field(ge=0, le=_MOST)]], Query()],
     period: Period = 0,
 ) -> StreamingResponse:
-    return streams.following(store, period, _have_ended(ids), _when_changed(lambda connection: _names(connection, ids)))
+    names = streams.when_changed(lambda connection: _names(connection, ids))
+    return streams.following(store, period, _have_ended(ids), names)
 
 
 def _names(connection: Connection, ids: list[int]) -> MetricNames:
@@ -168,7 +169,7 @@ def trials_snapshot(
         )
         return TrialsSnapshot(trials=list(values))
 
-    return query.stream(store, _when_changed(look))
+    return query.stream(store, streams.when_changed(look))
 
 
 @router.get("/{experiment_id}/metrics-stream/trials-sample")
@@ -224,17 +225,3 @@ def _is_number(value: Any) -> bool:
 
 def _have_ended(experiment_ids: list[int]) -> Callable[[Connection], bool]:
     return lambda connection: all(queries.experiment(connection, id).state.terminal for id in experiment_ids)
-
-
-def _when_changed(look: Callable[[Connection], Wire]) -> Callable[[Connection], list[Wire]]:
-    """What it finds, unless that is what it found the last time."""
-    previous: list[Wire] = []
-
-    def changed(connection: Connection) -> list[Wire]:
-        answer = look(connection)
-        if previous == [answer]:
-            return []
-        previous[:] = [answer]
-        return [answer]
-
-    return changed

@@ -59,19 +59,14 @@ def post_metrics(who: Owner) -> None:
 
 @router.get("/{trial_id}/profiler/available_series")
 def available_series(trial_id: int, store: TheStore, who: Viewer, follow: bool = False) -> StreamingResponse:
-    sent: list[AvailableSeries] = []
-
-    def look(connection: Connection) -> list[AvailableSeries]:
+    def look(connection: Connection) -> AvailableSeries:
         visible_trial(connection, who, trial_id)
         metrics = queries.last_reports(connection, trial_id, GROUPS)
         labels = [labels for report in metrics for labels, _ in _values(trial_id, report.group, report.metrics)]
-        answer = AvailableSeries(labels=labels)
-        if sent == [answer]:
-            return []
-        sent[:] = [answer]
-        return [answer]
+        return AvailableSeries(labels=labels)
 
-    return streams.following(store, _EVERY * follow, lambda one: queries.trial_is_over(one, trial_id), look)
+    series = streams.when_changed(look)
+    return streams.following(store, _EVERY * follow, lambda one: queries.trial_is_over(one, trial_id), series)
 
 
 class LabelsQuery:
