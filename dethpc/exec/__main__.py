@@ -5,9 +5,12 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import time
+from typing import Optional
 
 from dethpc.errors import RunDirError
 from dethpc.rundir.claim import claim, claimed_by
+from dethpc.rundir.files import create_once, read_json
 from dethpc.rundir.layout import RunDir
 
 USAGE = """usage: python3 -m dethpc.exec RUN_DIR         run this node's part of the attempt
@@ -16,6 +19,7 @@ USAGE = """usage: python3 -m dethpc.exec RUN_DIR         run this node's part of
                                               print the script of the run that follows in this job, if one does in that time
 """
 HELD = 3
+LOOK_SECONDS = 0.1
 
 
 def main(arguments: list[str]) -> int:
@@ -51,16 +55,31 @@ def _claim(run: RunDir) -> int:
 
 
 def _next(wait: float, run: RunDir) -> int:
-    from dethpc.exec.follow import script_after
-
     try:
-        script = script_after(run, wait)
+        script = _script_after(run, wait)
     except (OSError, RunDirError) as error:
         sys.stderr.write(f"dethpc: the job's next run cannot be read: {error}\n")
         return 1
     if script is not None:
         print(script)
     return 0
+
+
+def _script_after(run: RunDir, wait: float) -> Optional[str]:
+    """The batch script of the run that follows ``run`` in its job, so that short trials share an allocation; None when none does.
+
+    After ``wait`` seconds without a word from the master the job says itself that nothing follows, and the master will hear that
+    when it comes with another run. Raises: OSError, RunDirError.
+    """
+    until = time.monotonic() + wait
+    while True:
+        word = read_json(run.next)
+        if word is not None:
+            return word.get("script")
+        if time.monotonic() >= until:
+            create_once(run.next, {"script": None})
+        else:
+            time.sleep(LOOK_SECONDS)
 
 
 if __name__ == "__main__":
