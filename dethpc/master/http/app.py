@@ -86,7 +86,7 @@ def create_app(services: Services) -> FastAPI:
         static_url=PAGE_FILES,
     )
     app.state.services = services
-    app.state.preemptions = Preemptions(services.doorbell.should_stop)
+    app.state.preemptions = Preemptions(services.doorbell.stop_reason)
     app.state.commits = services.commits
     app.state.ring_bytes = 0
     app.state.describing = asyncio.Lock()

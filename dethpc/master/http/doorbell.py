@@ -46,18 +46,10 @@ class Doorbell:
     def __init__(self, ledger: Ledger, store: SqlStore, visitors: Visitors) -> None:
         self._ledger, self._store, self._visitors = ledger, store, visitors
 
-    def ring(self, attempt: AttemptId, lines: Sequence[str | bytes]) -> tuple[int, str | None]:
-        """Journal lines from a run: returns the last sequence number applied, and why the run should stop, if it should.
-
-        Raises ValueError when a line is damaged, and what ``Ledger.do`` raises."""
-        commit = self.take(attempt, lines)
-        if commit is not None:
-            commit.result()
-        return self.answer(attempt, lines)
-
     def take(self, attempt: AttemptId, lines: Sequence[str | bytes]) -> Future[list[Row]] | None:
-        """As ``ring`` without waiting for the commit: what is done then, and ``answer`` can be asked for. None: nothing need be
-        committed."""
+        """Journal lines from a run. Once they are committed, ``answer`` can be asked for. None: nothing need be committed.
+
+        Raises ValueError when a line is damaged, and what ``Ledger.post`` raises."""
         if not lines or self._ledger.state.attempt(*attempt) is None:
             return None
         reports = [from_line(line) for line in lines]
@@ -69,7 +61,7 @@ class Doorbell:
         return self._ledger.post(event, 0.0 if urgent else min(MOST_WAIT, WAIT_OF_EACH * len(self._ledger.state.runs)))
 
     def answer(self, attempt: AttemptId, lines: Sequence[str | bytes]) -> tuple[int, str | None]:
-        """What ``ring`` returns, once ``lines`` are taken in."""
+        """Once ``lines`` are taken in: the last sequence number applied, and why the run should stop, if it should."""
         attempt_state = self._ledger.state.attempt(*attempt)
         if attempt_state is None or not lines:
             self._visitors.rung(attempt.run, every_attempt=attempt_state is None)
@@ -112,6 +104,3 @@ class Doorbell:
             return "a later attempt of the run has begun"
         # A kill comes by the scheduler's signals and leaves no time for a checkpoint: nothing to tell.
         return run.intent_reason if run.intent is Intent.STOP else None
-
-    def should_stop(self, attempt: AttemptId) -> bool:
-        return self.stop_reason(attempt) is not None

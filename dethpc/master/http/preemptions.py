@@ -14,9 +14,9 @@ PAUSE = 0.5
 class Preemptions:
     """Answers many long-polls. Belongs to one event loop; while nobody waits, nothing runs."""
 
-    def __init__(self, should_stop: Callable[[AttemptId], bool]) -> None:
-        """``should_stop`` must return at once; it is called in a thread."""
-        self._should_stop = should_stop
+    def __init__(self, stop_reason: Callable[[AttemptId], str | None]) -> None:
+        """``stop_reason``: why the attempt should stop, if it should. It must return at once; it is called in a thread."""
+        self._stop_reason = stop_reason
         self._waiting: dict[AttemptId, list[asyncio.Future[bool]]] = {}
         self._looking: asyncio.Task[None] | None = None
         self._ended = False
@@ -24,7 +24,7 @@ class Preemptions:
     async def wait(self, attempt: AttemptId, timeout: float) -> bool:
         """Whether the attempt should stop; after ``timeout`` seconds at the latest. A master that ends says no at once: its
         clients look into the run directory meanwhile."""
-        if await asyncio.to_thread(self._should_stop, attempt):
+        if await asyncio.to_thread(self._stop_reason, attempt) is not None:
             return True
         if timeout <= 0 or self._ended:
             return False
@@ -61,4 +61,4 @@ class Preemptions:
                 waiter.set_result(should_stop)
 
     def _stopping(self, attempts: list[AttemptId]) -> list[AttemptId]:
-        return [attempt for attempt in attempts if self._should_stop(attempt)]
+        return [attempt for attempt in attempts if self._stop_reason(attempt) is not None]

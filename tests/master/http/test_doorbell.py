@@ -16,6 +16,7 @@ from dethpc.errors import Refused
 from dethpc.master.http.doorbell import LEAST_REST, MOST_RINGS, MOST_WAIT, Doorbell
 from dethpc.rundir.journal import to_line
 from dethpc.state import queries
+from tests import doorbells
 from tests.engine.world import World
 from tests.master.conftest import Served
 from tests.master.http.test_trials import started
@@ -72,8 +73,8 @@ def test_what_the_journal_told_before_is_no_gap() -> None:
 
     ledger: Any = SimpleNamespace(state=world.state, post=post)
     bell = Doorbell(ledger, None, visitors)  # type: ignore[arg-type]
-    assert bell.ring(AttemptId(run.id, 0), [to_line(report)]) == (1, None) and not visitors.wanted
-    assert bell.ring(AttemptId(run.id, 0), [to_line(report._replace(seq=3))]) == (1, None)
+    assert doorbells.post(bell, AttemptId(run.id, 0), [to_line(report)]) == (1, None) and not visitors.wanted
+    assert doorbells.post(bell, AttemptId(run.id, 0), [to_line(report._replace(seq=3))]) == (1, None)
     assert visitors.wanted == [run.id]
 
 

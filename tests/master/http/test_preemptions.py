@@ -13,7 +13,7 @@ ATTEMPT = AttemptId("1.1.1", 0)
 
 def test_who_waits_is_answered_when_the_master_ends_and_nobody_waits_after_that() -> None:
     async def poll() -> list[bool]:
-        preemptions = Preemptions(lambda attempt: False)
+        preemptions = Preemptions(lambda attempt: None)
         waiting = [asyncio.create_task(preemptions.wait(ATTEMPT, 3600)) for _ in range(3)]
         while len(preemptions._waiting.get(ATTEMPT, [])) < 3:
             await asyncio.sleep(0)

@@ -27,7 +27,7 @@ from tests.waiting import LONG_ENOUGH, wait_until
 def test_who_ends_a_server_wakes_it(end: Callable[[server.Server], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_TICK", 3600.0)  # it does not look by itself
     app = FastAPI()
-    app.state.preemptions = Preemptions(lambda attempt: False)
+    app.state.preemptions = Preemptions(lambda attempt: None)
     app.state.commits = SimpleNamespace(end=lambda: None)
     served, slept = server.Server(app), threading.Event()
     serving = threading.Thread(target=served.run, kwargs={"sockets": [socket.create_server(("127.0.0.1", 0))]})
@@ -47,7 +47,7 @@ def test_who_follows_a_stream_is_cut_off_at_the_end_and_no_failure_is_logged(
     monkeypatch.setattr(server, "LAST_ANSWERS", 0.01)
     monkeypatch.setattr(server, "_TO_NOTICE", LONG_ENOUGH)
     app = FastAPI()
-    app.state.preemptions = Preemptions(lambda attempt: False)
+    app.state.preemptions = Preemptions(lambda attempt: None)
     app.state.commits = SimpleNamespace(end=lambda: None)
 
     async def lines() -> AsyncIterator[bytes]:
@@ -72,7 +72,7 @@ def test_who_follows_a_stream_is_cut_off_at_the_end_and_no_failure_is_logged(
 def test_a_server_that_has_ended_can_be_told_to_end() -> None:
     """As by a signal that comes late."""
     app = FastAPI()
-    app.state.preemptions = Preemptions(lambda attempt: False)
+    app.state.preemptions = Preemptions(lambda attempt: None)
     app.state.commits = SimpleNamespace(end=lambda: None)
     served = server.Server(app)
     served.should_exit = True

@@ -293,7 +293,7 @@ def test_a_request_that_does_not_end_is_closed(served: Served, monkeypatch: pyte
 
 def in_server(app: FastAPI, story: Callable[[Server, socket.socket], Awaitable[bytes]]) -> bytes:
     """What ``story`` returns, which has the client's end of a connection to a server of ``app``."""
-    app.state.preemptions = Preemptions(lambda attempt: False)
+    app.state.preemptions = Preemptions(lambda attempt: None)
     app.state.commits = SimpleNamespace(end=lambda: None)
 
     async def serve() -> bytes:

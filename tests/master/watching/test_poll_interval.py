@@ -12,6 +12,7 @@ import pytest
 
 from dethpc.domain.ids import AttemptId
 from dethpc.master.http.doorbell import Doorbell
+from tests import doorbells
 from tests.master.reconciler_world import World
 
 RUNS = 4
@@ -35,7 +36,7 @@ class Quiet:
         return [run.id for run in self.world.runs()]
 
     def ring(self, id: str, *lines: str, k: int = 0) -> None:
-        self.bell.ring(AttemptId(id, k), list(lines))
+        doorbells.post(self.bell, AttemptId(id, k), list(lines))
 
     def goes_by(self, seconds: float, until: Callable[[], bool] = lambda: False) -> float:
         """Cycles as the reconciler's thread makes them, for so long or until something is so; how long that took."""

@@ -36,6 +36,7 @@ from dethpc.rundir import logline
 from dethpc.rundir.files import create_once, sealed, write_json
 from dethpc.rundir.home import Home
 from dethpc.state import queries
+from tests import doorbells
 from tests.master.conftest import CONFIG, T0
 from tests.master.reconciler_world import CLUSTER, NEVER, World
 
@@ -461,7 +462,7 @@ def test_no_report_takes_over_another_trials_checkpoint(worlds: Callable[..., Wo
     world.cycle()
     said = world.node_says(run.id, "checkpoint", uuid="c1", steps_completed=5, metadata={}, resources={})
     if rings:
-        Doorbell(world.ledger, world.store, world.live).ring(AttemptId(run.id, 0), [said])
+        doorbells.post(Doorbell(world.ledger, world.store, world.live), AttemptId(run.id, 0), [said])
     world.node_says(run.id, "checkpoint", uuid="c2", steps_completed=6, metadata={}, resources={})
     world.cycle()
     assert (world.checkpoint("c1").trial_id, world.checkpoint("c1").steps_completed) == (1, 1)
@@ -489,7 +490,7 @@ def test_a_damaged_checkpoint_of_a_trial_that_is_over_is_marked_by_the_one_that_
     world.cycle()
     said = world.node_says(run.id, "checkpoint_damaged", uuid="c1", why="checkpoint c1: model is damaged")
     if rings:
-        Doorbell(world.ledger, world.store, world.live).ring(AttemptId(run.id, 0), [said])
+        doorbells.post(Doorbell(world.ledger, world.store, world.live), AttemptId(run.id, 0), [said])
     world.node_ends(run.id, finished=False, exit_code=1)
     world.cycle()
     marked, trial = world.checkpoint("c1"), world.trial(int(run.id.split(".")[1]))

@@ -24,6 +24,7 @@ from dethpc.engine import events
 from dethpc.errors import DethpcError, LeaseHeld, Refused, StoreError
 from dethpc.rundir.files import write_json
 from dethpc.rundir.home import Home
+from tests import doorbells
 from tests.simulator.world import master as masters
 from tests.simulator.world.clock import Clock
 from tests.simulator.world.disk import Disk, Killed, watched
@@ -350,7 +351,7 @@ class Story:
 
             def heard(master: Master) -> None:
                 try:
-                    master.daemon.services.doorbell.ring(id, list(lines))
+                    doorbells.post(master.daemon.services.doorbell, id, lines)
                 except (DethpcError, StoreError):
                     pass
 
