@@ -53,6 +53,12 @@ def read(connection: Connection, fact: type[Fact], *where: ColumnElement[bool]) 
     return [fact(*row) for row in connection.execute(ordered)]
 
 
+def first(connection: Connection, fact: type[Fact], query: Select[Any], **values: Any) -> Fact | None:
+    """The first that a ``query`` of this fact finds; None: there is none."""
+    row = connection.execute(query, values).first()
+    return None if row is None else fact(*row)
+
+
 def find(connection: Connection, fact: type[Fact], /, **fields: Any) -> list[Fact]:
     """Those whose fields have these values, by primary key."""
     return [fact(*row) for row in connection.execute(_with(cast(Any, fact), *fields), fields)]

@@ -16,7 +16,7 @@ from dethpc.domain.records import Project, User, Workspace
 from dethpc.domain.states import RunState, State, TaskKind
 from dethpc.errors import NotFound
 from dethpc.state import rows
-from dethpc.state.dialects import VALUES, chunks, execute_in_chunks
+from dethpc.state.dialects import VALUES, execute_in_chunks
 from dethpc.state.queries.checkpoints import sizes_of_experiments
 from dethpc.state.queries.page import (
     Order,
@@ -82,22 +82,19 @@ def experiment_of_external_id(connection: Connection, external_id: str) -> Exper
     of_earlier_release = str(uuid.uuid5(uuid.NAMESPACE_OID, f"experiment {external_id}"))  # which kept no external ids
     called_so = or_(_experiment.external_id == external_id, _experiment.queue_id == of_earlier_release)
     there = _experiment.state.not_in([State.DELETING, State.DELETED])
-    row = connection.execute(rows.query(Experiment, called_so, there)).first()
-    return None if row is None else Experiment(*row)
+    return rows.first(connection, Experiment, rows.query(Experiment, called_so, there))
 
 
 def experiment_of_archive(connection: Connection, key: str) -> Experiment | None:
     """The last one that was taken in from the archive with this key, and that was not deleted."""
     keeping = [state for state in State if state.keeps_files]
     where = (_experiment.imported_run.startswith(f"{key}.", autoescape=True), _experiment.state.in_(keeping))
-    row = connection.execute(rows.query(Experiment, *where).order_by(_experiment.id.desc()).limit(1)).first()
-    return None if row is None else Experiment(*row)
+    return rows.first(connection, Experiment, rows.query(Experiment, *where).order_by(_experiment.id.desc()).limit(1))
 
 
 def experiment_of_copy(connection: Connection, token: str) -> Experiment | None:
     """The one that was made of the archive with this token."""
-    row = connection.execute(rows.query(Experiment, _experiment.imported_run == token)).first()
-    return None if row is None else Experiment(*row)
+    return rows.first(connection, Experiment, rows.query(Experiment, _experiment.imported_run == token))
 
 
 def first_trial_id(connection: Connection, experiment_id: int) -> int:
@@ -149,11 +146,10 @@ def ended_last(connection: Connection, most: int) -> list[Experiment]:
 
 
 def names_of_experiments(connection: Connection, ids: Iterable[int]) -> dict[int, str]:
-    names: dict[int, str] = {}
-    for chunk in chunks(sorted(set(ids))):
-        query = select(_experiment.id, _experiment.name).where(_experiment.id.in_(chunk))
-        names.update((id, name) for id, name in connection.execute(query))
-    return names
+    return dict(execute_in_chunks(connection, _NAMES, sorted(set(ids))))
+
+
+_NAMES = select(_experiment.id, _experiment.name).where(_experiment.id.in_(VALUES))
 
 
 @dataclass(slots=True)

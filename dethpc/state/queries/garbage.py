@@ -13,7 +13,6 @@ from sqlalchemy import Connection, String, and_, select, type_coerce
 from dethpc.domain.facts import EVERYTHING, Checkpoint, Experiment, Run, Task, Trial
 from dethpc.domain.states import CheckpointState, RunState, State, TaskKind
 from dethpc.state import rows
-from dethpc.state.dialects import chunks
 from dethpc.state.queries.checkpoints import measured
 from dethpc.state.queries.page import having
 
@@ -82,7 +81,7 @@ def ranked(connection: Connection, experiment: Experiment, states: Collection[Ch
 
 def checkpoints_by_id(connection: Connection, uuids: Sequence[str]) -> list[Checkpoint]:
     """Those that there are."""
-    return [row for some in chunks(uuids) for row in having(connection, Checkpoint, _checkpoint.uuid, some)]
+    return having(connection, Checkpoint, _checkpoint.uuid, uuids)
 
 
 def with_origins(connection: Connection, uuids: Sequence[str]) -> list[tuple[Checkpoint, State]]:
@@ -163,5 +162,4 @@ def failed_deletions(connection: Connection) -> dict[int, tuple[float, float]]:
 def last_collection(connection: Connection) -> Task | None:
     """The newest task that was to remove files of checkpoints and belongs to no experiment."""
     query = rows.query(Task, _task.kind == TaskKind.CHECKPOINT_GC, _task.experiment_id.is_(None))
-    row = connection.execute(query.order_by(_task.created_at.desc()).limit(1)).first()
-    return None if row is None else Task(*row)
+    return rows.first(connection, Task, query.order_by(_task.created_at.desc()).limit(1))

@@ -63,6 +63,5 @@ def workspaces_of(connection: Connection, noun: str, value: Any) -> set[int]:
 def _launched(connection: Connection, noun: str, value: Any) -> Task | None:
     """The task of its own that ``value`` names, or that the run is of."""
     task_id = value if noun == "task" else select(_run.task_id).where(_run.id == value).scalar_subquery()
-    row = connection.execute(rows.query(Task, _task.id == task_id, _task.experiment_id.is_(None))).first()
-    task = None if row is None else Task(*row)
+    task = rows.first(connection, Task, rows.query(Task, _task.id == task_id, _task.experiment_id.is_(None)))
     return task if task is not None and task.kind.launched else None

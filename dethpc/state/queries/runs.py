@@ -107,8 +107,7 @@ def attempts_of_trial(connection: Connection, trial_id: int) -> list[Attempt]:
 
 def last_attempt(connection: Connection, trial_id: int) -> Attempt | None:
     """The one that started last; None: none has."""
-    row = connection.execute(_LAST_ATTEMPT, {"trial": trial_id}).first()
-    return None if row is None else Attempt(*row)
+    return rows.first(connection, Attempt, _LAST_ATTEMPT, trial=trial_id)
 
 
 _LAST_ATTEMPT = (

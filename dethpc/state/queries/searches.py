@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from dethpc.domain.facts import Experiment, SearchNote, Trial
 from dethpc.domain.ports import Snapshot
 from dethpc.state import rows
-from dethpc.state.dialects import chunks
+from dethpc.state.dialects import VALUES, execute_in_chunks
 from dethpc.state.queries.experiments import experiment
 from dethpc.state.queries.page import Page
 from dethpc.state.queries.trials import number_of_trials
 
 _trial = rows.table(Trial).c
 _note = rows.table(SearchNote).c
+
+_IDS = select(_trial.index, _trial.id).where(_trial.experiment_id == bindparam("experiment"), _trial.index.in_(VALUES))
+_NOTES = rows.query(SearchNote, _note.experiment_id == bindparam("experiment"), _note.trial_index.in_(VALUES))
 
 
 def search(connection: Connection, experiment_id: int) -> Snapshot:
@@ -37,21 +40,16 @@ def places(connection: Connection, experiment_id: int, page: Page) -> tuple[list
         rows.query(Trial, _trial.experiment_id == experiment_id).order_by(_trial.index).offset(begin).limit(page.limit)
     )
     trials = [Trial(*row) for row in connection.execute(query)]
-    notes: list[SearchNote] = []
-    for indexes in chunks([trial.index for trial in trials]):
-        of_them = rows.query(SearchNote, _note.experiment_id == experiment_id, _note.trial_index.in_(indexes))
-        notes += [SearchNote(*row) for row in connection.execute(of_them)]
+    indexes = [trial.index for trial in trials]
+    of_them = execute_in_chunks(connection, _NOTES, indexes, experiment=experiment_id)
+    notes = [SearchNote(*row) for row in of_them]
     notes.sort(key=lambda note: note.seq)  # here: a database that is to sort them reads them all along their key
     return trials, notes, total, begin
 
 
 def ids_of_trials(connection: Connection, experiment_id: int, indexes: Iterable[int]) -> dict[int, int]:
     """Ids of trials by their index."""
-    ids: dict[int, int] = {}
-    for some in chunks(sorted(set(indexes))):
-        query = select(_trial.index, _trial.id).where(_trial.experiment_id == experiment_id, _trial.index.in_(some))
-        ids.update((index, id) for index, id in connection.execute(query))
-    return ids
+    return dict(execute_in_chunks(connection, _IDS, sorted(set(indexes)), experiment=experiment_id))
 
 
 def search_notes(connection: Connection, experiment_id: int, after: int = 0) -> list[SearchNote]:

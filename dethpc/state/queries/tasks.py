@@ -114,5 +114,4 @@ def live_runs(connection: Connection) -> list[tuple[Run, Task]]:
 def last_pull(connection: Connection, name: str) -> Task | None:
     """The newest task that was to pull an image and is called so."""
     query = rows.query(Task, _task.kind == TaskKind.IMAGE_PULL, _task.name == name)
-    row = connection.execute(query.order_by(_task.created_at.desc()).limit(1)).first()
-    return None if row is None else Task(*row)
+    return rows.first(connection, Task, query.order_by(_task.created_at.desc()).limit(1))

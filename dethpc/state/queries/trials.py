@@ -54,8 +54,7 @@ def trial(connection: Connection, trial_id: int) -> Trial:
 def trial_of_external_id(connection: Connection, experiment_id: int, external_id: str) -> Trial | None:
     """The one of the experiment that scripts elsewhere call so."""
     query = rows.query(Trial, _trial.experiment_id == experiment_id, _trial.external_id == external_id)
-    row = connection.execute(query).first()
-    return None if row is None else Trial(*row)
+    return rows.first(connection, Trial, query)
 
 
 def trials_of_experiment(connection: Connection, experiment_id: int) -> list[Trial]:
