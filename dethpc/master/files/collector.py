@@ -28,6 +28,7 @@ from dethpc.master.experiments.policy import chosen
 from dethpc.master.files.garbage_runs import OF_POOL, names_of_spooled, of_pool, whose
 from dethpc.master.parts import Parts
 from dethpc.master.rounds import Rounds
+from dethpc.master.watching.journals import source_damaged
 from dethpc.rundir.files import read_json
 from dethpc.state import queries
 
@@ -163,18 +164,12 @@ class GarbageCollector:
             for uuid, why in (bringing.get("damaged") or {}).items():
                 log.error("%s", why)
                 with contextlib.suppress(NotFound):
-                    self._ledger.do_after(partial(self._damaged, uuid, plain_text(why)[:500], now))
+                    self._ledger.do_after(partial(source_damaged, self._store, uuid, plain_text(why)[:500], now))
         self._taken_in = task.id
 
     def _brought(self, uuids: Sequence[str], now: float) -> events.Event:
         with self._store.read() as connection:
             return events.CheckpointsBrought(queries.checkpoints_by_id(connection, uuids), now)
-
-    def _damaged(self, uuid: str, why: str, now: float) -> events.Event:
-        with self._store.read() as connection:
-            checkpoint = queries.checkpoint(connection, uuid)
-            others = queries.checkpoints_of_trial(connection, checkpoint.trial_id)
-        return events.SourceDamaged(checkpoint, why, now, others)
 
     def _removed(self, result: dict[str, Any], uuids: Sequence[str], now: float) -> events.Event:
         with self._store.read() as connection:

@@ -60,14 +60,12 @@ class ForeignRuns:
 
     def has(self, live: LiveRun) -> bool:
         """Whether this master's scheduler cannot tell what became of the run. Raises SchedulerUnavailable."""
-        handed_over = live.run.scheduler_job_id is not None or live.unclear_since is not None
-        return handed_over and self.of(live) != self.here()
+        return live.handed_over and self.of(live) != self.here()
 
     def unsaid(self, live: LiveRun) -> str:
         """What the row of a run of an earlier release lacks, whose scheduler is another one: the next master cannot know it."""
-        handed_over = live.run.scheduler_job_id is not None or live.unclear_since is not None
         scheduler = live.run.scheduler or live.handed_to or self._earlier_are_here
-        return self._before if handed_over and not scheduler else ""
+        return self._before if live.handed_over and not scheduler else ""
 
     def _of(self, run: Run, handed_to: str) -> str:
         return run.scheduler or handed_to or (self.here() if self._earlier_are_here else self._before)
@@ -82,7 +80,7 @@ class ForeignRuns:
 
     def look(self, runs: Iterable[LiveRun], unavailable: str) -> None:
         """Bring ``runs`` and ``notice`` up to date. ``unavailable``: why the scheduler gave no answer last."""
-        live = [entry for entry in runs if entry.run.scheduler_job_id is not None or entry.unclear_since is not None]
+        live = [entry for entry in runs if entry.handed_over]
         if unavailable:
             kind = _KINDS.get(self._now.kind, "the scheduler")
             self.runs = [

@@ -20,6 +20,7 @@ from dethpc.master.watching.trouble import tell
 from dethpc.rundir.journal import A_LOOK, RemainsReader
 from dethpc.rundir.journal import read as read_live
 from dethpc.state import queries
+from dethpc.state.store import SqlStore
 
 log = logging.getLogger(__name__)
 
@@ -105,14 +106,17 @@ class Journals:
             named = report.kind == ReportKind.CHECKPOINT_DAMAGED and not fault(report) and report.data["uuid"]
             if trial is None or not named or named != trial.source_checkpoint:
                 continue
+            event = partial(source_damaged, self._store, named, report.data["why"][:500], time.time())
             with contextlib.suppress(NotFound):  # no trial here made it
-                self._ledger.do_after(partial(self._damaged, named, report.data["why"][:500]))
+                self._ledger.do_after(event)
 
-    def _damaged(self, uuid: str, why: str) -> events.Event:
-        with self._store.read() as connection:
-            checkpoint = queries.checkpoint(connection, uuid)
-            others = queries.checkpoints_of_trial(connection, checkpoint.trial_id)
-        return events.SourceDamaged(checkpoint, why, time.time(), others)
+
+def source_damaged(store: SqlStore, uuid: str, why: str, at: float) -> events.SourceDamaged:
+    """A checkpoint failed its checks where a trial was to begin at it. Raises NotFound."""
+    with store.read() as connection:
+        checkpoint = queries.checkpoint(connection, uuid)
+        others = queries.checkpoints_of_trial(connection, checkpoint.trial_id)
+    return events.SourceDamaged(checkpoint, why, at, others)
 
 
 def size_of(path: Path) -> int:

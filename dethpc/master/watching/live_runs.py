@@ -135,6 +135,11 @@ class LiveRun:
     restarts: int = 0  # how many times the scheduler has started its job again
     begin_time_cleared: int = 0  # the restart that was last allowed to start at once
 
+    @property
+    def handed_over(self) -> bool:
+        """Whether a scheduler was, or may have been, handed its job."""
+        return self.run.scheduler_job_id is not None or self.unclear_since is not None
+
     def in_trouble(self, message: str) -> bool:
         """Remember what is wrong. False: that is what was wrong before, and has been said."""
         repeated, self.trouble = self.trouble == message, message

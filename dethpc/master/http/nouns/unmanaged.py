@@ -36,7 +36,7 @@ from dethpc.master.http.access import (
     TheUnmanaged,
     TheWorkerReports,
     ViewerSomewhere,
-    may_see_experiment,
+    visible_trial,
     whole,
 )
 from dethpc.master.http.auth import Forbidden, Principal
@@ -234,8 +234,7 @@ def prepare(request: PrepareRequest, connection: Reading, who: AnyPrincipal) -> 
     """Determined's clients announce the reports of a trial, which they call a run here, and learn where its checkpoints go."""
     if not request.run_id:
         return Prepared()
-    fact = queries.trial(connection, request.run_id)
-    may_see_experiment(who, fact.experiment_id)
+    fact = visible_trial(connection, who, request.run_id)
     config = TrialConfig.from_json(queries.experiment(connection, fact.experiment_id).config)
     return Prepared(storage_id=storage_id(config.checkpoint_storage))
 
@@ -347,8 +346,7 @@ def report_status(trial_id: int, request: Status, reports: TheReports) -> dict[s
 @router.get("/runs/{run_id}/metadata")
 def get_metadata(run_id: int, connection: Reading, who: AnyPrincipal) -> Metadata:
     """Of a trial, which Determined calls a run here."""
-    fact = queries.trial(connection, run_id)
-    may_see_experiment(who, fact.experiment_id)
+    fact = visible_trial(connection, who, run_id)
     return Metadata(metadata=fact.metadata)
 
 
