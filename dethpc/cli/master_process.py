@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from dethpc import errors
 from dethpc.cli import output
 from dethpc.rundir.home import Home
-from dethpc.rundir.process import lives
+from dethpc.rundir.process import lives, stat_fields
 from dethpc.rundir.token import read as read_token
 
 if TYPE_CHECKING:
@@ -140,10 +140,7 @@ def _is_unproved(url: str) -> bool:
 
 
 def _is_stopped(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] in b"Tt"
-    except (OSError, IndexError):
-        return False
+    return stat_fields(pid)[:1] in ([b"T"], [b"t"])
 
 
 def _doubt(root: Path) -> None:

@@ -18,6 +18,7 @@ from typing import Callable, Iterable, Mapping, Optional, Sequence
 from dethpc.domain.attempts.usage import GpuUse, NodeUse
 from dethpc.exec.supervision import processes
 from dethpc.rundir.files import sealed, write_json
+from dethpc.rundir.process import stat_fields
 
 LOOK_SECONDS = 10.0
 GPU_SECONDS = 30.0
@@ -115,7 +116,7 @@ class _Job:
         for name in os.listdir("/proc") if self._marks else ():
             if not name.isdigit() or int(name) in counted or not self._has(name):
                 continue
-            fields = _stat(int(name))
+            fields = stat_fields(int(name))
             if fields:
                 pids.append(int(name))
                 self._used[int(name), int(fields[19])] = (int(fields[11]) + int(fields[12])) / _TICKS
@@ -132,16 +133,9 @@ class _Job:
         return all(mark in variables for mark in self._marks)
 
 
-def _stat(pid: int) -> list[bytes]:
-    """The fields of ``/proc/PID/stat`` from the state on; none when the process has ended."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
-        return file.read().rpartition(b")")[2].split()
-    return []
-
-
 def _cpu_seconds_below(pid: int) -> float:
     """Of the process, and of those of its children that have ended."""
-    return sum(map(int, _stat(pid)[11:15])) / _TICKS
+    return sum(map(int, stat_fields(pid)[11:15])) / _TICKS
 
 
 def _memory(pid: int) -> tuple[int, int]:

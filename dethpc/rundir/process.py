@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Mapping, Optional
+from typing import Any, List, Mapping, Optional, Union
+
+
+def stat_fields(pid: Union[int, str]) -> List[bytes]:
+    """The fields of ``/proc/PID/stat`` from the state on; none when the process has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()  # the name before may hold anything, also half a character
+    except OSError:
+        return []
 
 
 def started(pid: int) -> Optional[int]:
     """When the process of this host started, in clock ticks since boot; None when it has ended."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()  # the name before may hold anything, also half a character
-    except OSError:
-        return None
-    return None if fields[0] == b"Z" else int(fields[19])
+    fields = stat_fields(pid)
+    return int(fields[19]) if fields and fields[0] != b"Z" else None
 
 
 def namespace() -> str:

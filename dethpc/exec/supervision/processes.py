@@ -9,6 +9,8 @@ import signal
 import subprocess
 from typing import Iterable, Mapping, Optional, Sequence
 
+from dethpc.rundir.process import stat_fields
+
 PR_SET_CHILD_SUBREAPER = 36
 
 _core_limit = resource.getrlimit(resource.RLIMIT_CORE)
@@ -97,10 +99,9 @@ def _childless() -> bool:
 
 def _stat(pid: str) -> Optional[tuple[str, int, int]]:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
+        fields = stat_fields(pid)
         return fields[0].decode(), int(fields[1]), int(fields[3])
-    except (OSError, IndexError, ValueError):
+    except (IndexError, ValueError):
         return None  # it has ended meanwhile
 
 
