@@ -7,7 +7,7 @@ from dethpc.domain.states import TaskKind
 from dethpc.master.http.access import Editor, EditorSomewhere, Reading, TheLauncher, TheRecords, Viewer, ViewerSomewhere
 from dethpc.master.http.models import MaskedConfig, Pagination, Wire
 from dethpc.master.http.nouns import launched
-from dethpc.master.http.nouns.launched import LaunchedTask, LaunchRequest, SetPriority, TheTasks
+from dethpc.master.http.nouns.launched import LaunchedTask, LaunchNotes, LaunchRequest, SetPriority, TheTasks
 from dethpc.master.http.router import new_router
 from dethpc.master.tasks import launching
 from dethpc.state.queries.users import UserName
@@ -32,11 +32,8 @@ class CommandDetails(CommandAnswer):
     config: MaskedConfig
 
 
-class CommandLaunched(CommandDetails):
-    """``notes``: what the owner should know, in words; ours."""
-
-    warnings: list[str] = []
-    notes: list[str] = []
+class CommandLaunched(LaunchNotes, CommandDetails):
+    pass
 
 
 router = new_router(prefix="/api/v1/commands", tags=["commands"])

@@ -22,6 +22,7 @@ from dethpc.master.http.access import Paging, TheOrder, ThePage, VisibleRecords
 from dethpc.master.http.auth import Principal
 from dethpc.master.http.models import Pagination, Shallow, Wire, time
 from dethpc.master.http.nouns.contexts import File
+from dethpc.master.tasks.interactive import FIELDS
 from dethpc.master.tasks.launching import Launcher, NewTask
 from dethpc.state import queries
 from dethpc.state.queries import Order
@@ -81,6 +82,13 @@ class LaunchedTask(Wire):
         }
 
 
+class LaunchNotes(Wire):
+    """``notes``: what the owner should know, in words; ours."""
+
+    warnings: list[str] = []
+    notes: list[str] = []
+
+
 class SetPriority(Wire):
     priority: int
 
@@ -138,6 +146,7 @@ def _new_task(
         template=templates.named(visible, request.template_name) if request.template_name else None,
         environment=contexts.decoded("environment", request.environment) if request.environment else None,
         user_id=who.user_id,
+        **FIELDS.get(kind, {}),
         **more,
     )
 

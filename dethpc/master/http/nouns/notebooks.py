@@ -9,10 +9,9 @@ from dethpc.domain.states import TaskKind
 from dethpc.master.http.access import Editor, EditorSomewhere, Reading, TheLauncher, TheRecords, Viewer, ViewerSomewhere
 from dethpc.master.http.models import MaskedConfig, Pagination, Wire
 from dethpc.master.http.nouns import launched
-from dethpc.master.http.nouns.launched import LaunchedTask, LaunchRequest, SetPriority, TheTasks
+from dethpc.master.http.nouns.launched import LaunchedTask, LaunchNotes, LaunchRequest, SetPriority, TheTasks
 from dethpc.master.http.router import new_router
 from dethpc.master.tasks import launching
-from dethpc.master.tasks.interactive import FIELDS
 from dethpc.state.queries.users import UserName
 
 
@@ -48,11 +47,8 @@ class NotebookDetails(NotebookAnswer):
     config: MaskedConfig
 
 
-class NotebookLaunched(NotebookDetails):
-    """``notes``: what the owner should know, in words; ours."""
-
-    warnings: list[str] = []
-    notes: list[str] = []
+class NotebookLaunched(LaunchNotes, NotebookDetails):
+    pass
 
 
 router = new_router(prefix="/api/v1/notebooks", tags=["notebooks"])
@@ -69,9 +65,8 @@ def launch_notebook(
     request: NotebookRequest, launcher: TheLauncher, records: TheRecords, who: EditorSomewhere
 ) -> NotebookLaunched:
     """Start JupyterLab on a node of a resource pool, or only show the configuration that it would have."""
-    fields: dict[str, Any] = FIELDS[TaskKind.NOTEBOOK]
     create = launched.preview if request.preview else launched.launch
-    task, notes = create(launcher, records, who, TaskKind.NOTEBOOK, request, **fields)
+    task, notes = create(launcher, records, who, TaskKind.NOTEBOOK, request)
     return NotebookLaunched(notebook=Notebook.of(task, None, who.user), config=launching.shown(task), notes=notes)
 
 

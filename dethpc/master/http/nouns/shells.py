@@ -11,10 +11,10 @@ from dethpc.domain.task_settings import TaskSettings
 from dethpc.master.http.access import Editor, EditorSomewhere, Reading, TheLauncher, TheRecords, Viewer, ViewerSomewhere
 from dethpc.master.http.models import MaskedConfig, Pagination, Wire
 from dethpc.master.http.nouns import launched
-from dethpc.master.http.nouns.launched import LaunchedTask, LaunchRequest, SetPriority, TheTasks
+from dethpc.master.http.nouns.launched import LaunchedTask, LaunchNotes, LaunchRequest, SetPriority, TheTasks
 from dethpc.master.http.router import new_router
 from dethpc.master.tasks import launching
-from dethpc.master.tasks.interactive import FIELDS, ShellKeys, unix_user
+from dethpc.master.tasks.interactive import ShellKeys, unix_user
 from dethpc.state.queries.users import UserName
 
 
@@ -52,11 +52,8 @@ class ShellDetails(ShellAnswer):
     config: MaskedConfig
 
 
-class ShellLaunched(ShellDetails):
-    """``notes``: what the owner should know, in words; ours."""
-
-    warnings: list[str] = []
-    notes: list[str] = []
+class ShellLaunched(LaunchNotes, ShellDetails):
+    pass
 
 
 router = new_router(prefix="/api/v1/shells", tags=["shells"])
@@ -74,8 +71,7 @@ def launch_shell(
 ) -> ShellLaunched:
     """Hold a node of a resource pool for shells."""
     keys = ShellKeys.generate()
-    fields: dict[str, Any] = {**FIELDS[TaskKind.SHELL], "details": keys._asdict()}
-    task, notes = launched.launch(launcher, records, who, TaskKind.SHELL, request, **fields)
+    task, notes = launched.launch(launcher, records, who, TaskKind.SHELL, request, details=keys._asdict())
     shell = Shell.of(task, None, who.user, usable=True)
     return ShellLaunched(shell=shell, config=launching.shown(task), notes=notes)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dethpc.domain import facts
 from dethpc.domain.states import TaskKind
 from dethpc.domain.task_settings import TaskSettings
@@ -19,10 +17,10 @@ from dethpc.master.http.access import (
 )
 from dethpc.master.http.models import MaskedConfig, Pagination, Wire
 from dethpc.master.http.nouns import launched
-from dethpc.master.http.nouns.launched import LaunchedTask, LaunchRequest, SetPriority, TheTasks
+from dethpc.master.http.nouns.launched import LaunchedTask, LaunchNotes, LaunchRequest, SetPriority, TheTasks
 from dethpc.master.http.router import new_router
 from dethpc.master.tasks import launching
-from dethpc.master.tasks.interactive import FIELDS, TensorboardSources
+from dethpc.master.tasks.interactive import TensorboardSources
 from dethpc.state.queries.users import UserName
 
 
@@ -60,11 +58,8 @@ class TensorboardDetails(TensorboardAnswer):
     config: MaskedConfig
 
 
-class TensorboardLaunched(TensorboardDetails):
-    """``notes``: what the owner should know, in words; ours."""
-
-    warnings: list[str] = []
-    notes: list[str] = []
+class TensorboardLaunched(LaunchNotes, TensorboardDetails):
+    pass
 
 
 router = new_router(prefix="/api/v1/tensorboards", tags=["tensorboards"])
@@ -88,11 +83,8 @@ def launch_tensorboard(
     """Start TensorBoard on a node of a resource pool, for experiments and single trials."""
     experiments, trials = request.experiment_ids or [], request.trial_ids or []
     sources = TensorboardSources(connection, installation.cluster_id).of(experiments, trials)
-    fields: dict[str, Any] = {
-        **FIELDS[TaskKind.TENSORBOARD],
-        "details": {"sources": sources, "experiment_ids": experiments, "trial_ids": trials},
-    }
-    task, notes = launched.launch(launcher, records, who, TaskKind.TENSORBOARD, request, **fields)
+    details = {"sources": sources, "experiment_ids": experiments, "trial_ids": trials}
+    task, notes = launched.launch(launcher, records, who, TaskKind.TENSORBOARD, request, details=details)
     return TensorboardLaunched(
         tensorboard=Tensorboard.of(task, None, who.user), config=launching.shown(task), notes=notes
     )
