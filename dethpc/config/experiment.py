@@ -178,6 +178,11 @@ class ExperimentConfig(Section):
         """Whether the environment of its jobs is in a file, which therefore has to be there. Earlier releases kept none."""
         return self.internal is not None
 
+    @property
+    def storage_section(self) -> dict[str, Any]:
+        """``checkpoint_storage`` as JSON has it; empty where there is none."""
+        return self.checkpoint_storage.model_dump(mode="json") if self.checkpoint_storage else {}
+
     @cached_property
     def space(self) -> Space:
         """The hyperparameters, as searchers draw them."""

@@ -316,9 +316,7 @@ class Creator:
         notes += loaded.without_container if inside is None else inside.notes(config)
         python = sent.python if sent else None
         notes += setting_warnings.notes(config.environment)
-        notes += setting_warnings.storage_space(
-            config.checkpoint_storage.model_dump(mode="json") if config.checkpoint_storage else {}
-        )
+        notes += setting_warnings.storage_space(config.storage_section)
         if inside is None and context_targz:  # what the hook installs in a container touches no Python of the node
             notes += installs.notes(config, context_targz, python)
         if context_targz:
@@ -398,8 +396,7 @@ def _look_for(uuid: str, config: ExperimentConfig, like: list[str], unknown: str
     that is ``hidden`` from its writer.
 
     ``unknown``: why no experiment here has it; ``like``: others that its writer may have meant."""
-    checkpoint_storage = config.checkpoint_storage
-    section = checkpoint_storage.model_dump(mode="json") if checkpoint_storage else {}
+    section = config.storage_section
     missing, place = hidden, ""
     if section.get("type") == "shared_fs":
         with contextlib.suppress(DethpcError, OSError):

@@ -164,8 +164,7 @@ def _listed(home: Home, store: SqlStore, cluster_id: str, experiment: Experiment
     }
     from dethpc.tensorboard.build import get_experiment_sync_path  # it loads what trials are trained with
 
-    policy = experiment.config.checkpoint_storage
-    section = policy.model_dump(mode="json") if policy else {}
+    section = experiment.config.storage_section
     here = [
         checkpoint
         for checkpoint in checkpoints

@@ -228,7 +228,7 @@ class JobBuilder:
         trial = submission.trial
         experiment = submission.experiment
         config = submission.config
-        section = config.checkpoint_storage.model_dump(mode="json") if config.checkpoint_storage else {}
+        section = config.storage_section
         task = submission.task
         settings = TaskSettings.of(task) if task is not None else None
         return Spec(

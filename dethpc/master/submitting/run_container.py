@@ -107,8 +107,7 @@ class Inside:
             with contextlib.suppress(OSError):
                 os.makedirs(storage, exist_ok=True)
             yield Bind(storage, storage)
-            section = config.checkpoint_storage.model_dump(mode="json") if config.checkpoint_storage else {}
-            for folder in filter(os.path.isdir, section.get("read_from") or []):
+            for folder in filter(os.path.isdir, config.storage_section.get("read_from") or []):
                 yield Bind(folder, folder, True)
         links = dict(_in_workdir(config))
         for i, mount in enumerate(config.bind_mounts):
@@ -212,7 +211,7 @@ def _readable(seen: Seen) -> Iterator[tuple[str, bool]]:
 
 def _storage(config: ExperimentConfig) -> str:
     """The folder that checkpoints are written to, "" where they go elsewhere."""
-    section = config.checkpoint_storage.model_dump(mode="json") if config.checkpoint_storage else {}
+    section = config.storage_section
     path = {"shared_fs": section.get("host_path"), "directory": section.get("container_path")}.get(
         section.get("type", "")
     )
@@ -255,8 +254,7 @@ def _outside(config: ExperimentConfig) -> Iterator[Problem]:
             "an sbatch script does not run in a container: set environment.container_runtime: none, or write a command"
         )
         yield Problem("entrypoint", message)
-    section = config.checkpoint_storage.model_dump(mode="json") if config.checkpoint_storage else {}
-    path = _storage(config) if section.get("type") == "directory" else ""
+    path = _storage(config) if config.storage_section.get("type") == "directory" else ""
     for mount in config.bind_mounts if path else ():
         target = posixpath.normpath(mount.container_path)
         if f"{path}/".startswith(f"{target}/") and target != posixpath.normpath(mount.host_path):

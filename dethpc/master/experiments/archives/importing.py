@@ -370,6 +370,5 @@ def _placed(past: Snapshot, section: dict[str, Any], copied: Mapping[str, str], 
 
 
 def _about_others(experiment: Experiment) -> dict[str, Any]:
-    section = ExperimentConfig.from_json(experiment.config).checkpoint_storage
-    fields = section.model_dump(mode="json") if section else {}
+    fields = ExperimentConfig.from_json(experiment.config).storage_section
     return {name: fields[name] for name in storage.ABOUT_OTHERS if name in fields and name != "type"}
