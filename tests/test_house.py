@@ -35,8 +35,8 @@ REASONED: dict[str, str] = {
 
 COUNT = runpy.run_path(str(ROOT / "scripts" / "count"))
 RATCHET = {
-    "code lines": 73_144,
-    "modules": 846,
+    "code lines": 72_958,
+    "modules": 845,
     "functions with more than 6 arguments": 0,
     "arguments of a constructor": 6,
     "names that say nothing": 8,
