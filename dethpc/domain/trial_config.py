@@ -96,6 +96,8 @@ class TrialConfig(NamedTuple):
     log_policies: tuple[LogPolicy, ...]
     debug: bool
     slots_per_trial: int
+    max_slots: Optional[int]
+    """Of all trials of the experiment together."""
     hyperparameters: dict[str, Any]
     python: str
     """``environment.python``; "" where it is not set."""
@@ -109,6 +111,7 @@ class TrialConfig(NamedTuple):
         """From the configuration as ``spec.json`` and the database have it."""
         mounts = config.get("bind_mounts") or ()
         environment: Mapping[str, Any] = config.get("environment") or {}
+        resources: Mapping[str, Any] = config.get("resources") or {}
         return cls(
             entrypoint=config.get("entrypoint") or "",
             data=config.get("data") or {},
@@ -125,7 +128,8 @@ class TrialConfig(NamedTuple):
             bind_mounts=tuple(BindMount(str(m["host_path"]), str(m["container_path"])) for m in mounts),
             log_policies=LogPolicy.all_of(config.get("log_policies") or ()),
             debug=bool(config.get("debug")),
-            slots_per_trial=int((config.get("resources") or {}).get("slots_per_trial", 1)),
+            slots_per_trial=int(resources.get("slots_per_trial", 1)),
+            max_slots=resources.get("max_slots"),
             hyperparameters=config.get("hyperparameters") or {},
             python=str(environment.get("python") or ""),
             sets_up=bool(environment.get("setup")),

@@ -85,11 +85,10 @@ def set_max_slots(experiment_id: int, max_slots: str) -> None:
     from dethpc.domain.trial_config import TrialConfig
 
     changed = _set(experiment_id, "max-slots", number, resources={"maxSlots": number})
-    config = changed.get("config") or {}
-    slots = TrialConfig.from_json(config).slots_per_trial
-    bound = (config.get("resources") or {}).get("max_slots")
-    if number is None and bound is not None:
-        output.say(f"note: max-slots is {bound}, because a config policy says so")
+    config = TrialConfig.from_json(changed.get("config") or {})
+    slots = config.slots_per_trial
+    if number is None and config.max_slots is not None:
+        output.say(f"note: max-slots is {config.max_slots}, because a config policy says so")
     if number is not None and number < slots:
         output.say(
             f"note: a trial of experiment {experiment_id} needs {output.plural(slots, 'slot')}: none starts while "
