@@ -138,7 +138,7 @@ CELLS = (
         "the identity of the scheduler, kept with each run",
         Guard(
             "dethpc/master/watching/foreign_runs.py",
-            "        return handed_over and self.of(live) != self.here()\n",
+            "        return live.handed_over and self.of(live) != self.here()\n",
             "        return False\n",
         ),
         "tests/master/watching/test_foreign_runs.py::test_nothing_is_concluded_of_runs_that_another_cluster_has",
