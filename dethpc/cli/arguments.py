@@ -73,7 +73,9 @@ def _named(name: str, ids_of: str) -> int:
     rows = rows or experiments.listing(session, newest_first=True, limit=_RECENT)["experiments"]
     candidates = [
         names.Candidate(
-            str(row["id"]), row.get("name") or "", f"{output.state(row['state'])} since {output.when(row['startTime'])}"
+            str(row["id"]),
+            row.get("name") or "",
+            f"{output.state(row['state'])}, created {output.when(row['startTime'])}",
         )
         for row in rows
     ]

@@ -131,23 +131,28 @@ def test_determineds_options_of_lists_do_what_they_did_there(master: Any, monkey
 
 def test_a_checkpoint_to_download_is_chosen_by_its_uuid_or_by_any_metric(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = [
-        {"uuid": name, "state": "STATE_COMPLETED", "training": {"validationMetrics": {"avgMetrics": {"loss": loss}}}}
-        for name, loss in (("a", 3.0), ("b", 1.0), ("c", "NaN"))
+        {
+            "uuid": name,
+            "state": "STATE_COMPLETED",
+            "training": {"searcherMetric": accuracy, "validationMetrics": {"avgMetrics": {"loss": loss}}},
+        }
+        for name, loss, accuracy in (("a", 3.0, 0.5), ("b", 1.0, 0.7), ("c", "NaN", None))
     ]
     got: list[str] = []
     monkeypatch.setattr("dethpc.cli.nouns.trial.connect", lambda: None)
-    monkeypatch.setattr("dethpc.client.nouns.trials.checkpoints", lambda *_: kept)
+    ordered = {False: kept, True: [kept[2], kept[1], kept[0]]}
+    monkeypatch.setattr("dethpc.client.nouns.trials.checkpoints", lambda *_, best_first=False: ordered[best_first])
     monkeypatch.setattr("dethpc.cli.nouns.checkpoint.download_checkpoint", lambda session, uuid, *_: got.append(uuid))
     by_loss = ["--best", "--sort-by", "loss", "--smaller-is-better"]
-    for words in (["--uuid", "a"], [*by_loss, "true"], [*by_loss, "false"], ["--latest"]):
+    for words in (["--uuid", "a"], [*by_loss, "true"], [*by_loss, "false"], ["--latest"], ["--best"]):
         assert det("t", "download", "1", *words).exit_code == 0
-    assert got == ["a", "b", "a", "c"]
+    assert got == ["a", "b", "a", "c", "b"]
     assert "no checkpoint x to download" in det("t", "download", "1", "--uuid", "x").output
     kept.append({"uuid": "gone", "state": "STATE_DELETED", "reason": "removed by the checkpoint policy"})
     refused = det("t", "download", "1", "--uuid", "gone").output
     assert "(one is DELETED: removed by the checkpoint policy)" in " ".join(refused.split())
     assert "a number 'auc'; reported: loss" in det("t", "download", "1", *by_loss[:2], "auc", *by_loss[3:], "1").output
-    assert "only work together" in det("t", "download", "1", "--best", "--sort-by", "loss").output
+    assert "needs --best and --smaller-is-better" in det("t", "download", "1", "--best", "--sort-by", "loss").output
 
 
 def test_a_misspelt_option_is_none_of_determineds() -> None:

@@ -435,7 +435,7 @@ def test_any_table_can_be_had_in_determineds_form(screen: Callable[..., str], mo
 
 def test_a_name_takes_the_place_of_an_id_where_one_experiment_has_it(screen: Callable[..., str], master: Any) -> None:
     name = master.experiment["name"]
-    candidates = rf"2 experiments are called .* give an id: 2 \({name}, \w+ since .*\), 1 \({name}, "
+    candidates = rf"2 experiments are called .* give an id: 2 \({name}, \w+, created .*\), 1 \({name}, "
     with pytest.raises(click.UsageError, match=candidates):
         screen(80, "experiment", "describe", name)
     for near in (name.replace("asha", "assha"), "ASHA-with"):

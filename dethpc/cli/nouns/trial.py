@@ -219,7 +219,9 @@ def download(
     from dethpc.client.nouns import trials
 
     if (sort_by is None) != (smaller_is_better is None) or (sort_by and which != "best"):
-        raise click.UsageError("--best, --sort-by and --smaller-is-better only work together.")
+        raise click.UsageError(
+            "--sort-by needs --best and --smaller-is-better true or false; --best alone goes by the searcher's metric."
+        )
     session = connect()
     every = [c for c in trials.checkpoints(session, trial_id) if uuid in (None, c["uuid"])]
     completed = [c for c in every if output.state(c.get("state")) == "COMPLETED"]
@@ -232,7 +234,11 @@ def download(
     if uuid is None and sort_by is not None:
         uuid = _best_by(sort_by, completed, -1 if smaller_is_better else 1)
     elif uuid is None and which == "best":
-        uuid = (trials.get(session, trial_id).get("bestCheckpoint") or {}).get("uuid")
+        # Not the trial's bestCheckpoint: its best validation may be of a step at which none was saved.
+        metrics = {c["uuid"]: (c.get("training") or {}).get("searcherMetric") for c in completed}
+        there = {uuid for uuid, metric in metrics.items() if isinstance(metric, (int, float))}
+        best_first = trials.checkpoints(session, trial_id, best_first=True) if there else []
+        uuid = next((c["uuid"] for c in best_first if c["uuid"] in there), None)
         if not uuid:
             raise errors.NotFound(f"trial {trial_id} has no checkpoint with a validation; use --latest")
     download_checkpoint(session, uuid or completed[-1]["uuid"], output_dir, quiet)

@@ -55,9 +55,13 @@ def tunnel(task_id: str, ports: tuple[str, ...]) -> None:
     Only your own processes can connect to them. Without ports, standard input and output lead to the task's main service, or with
     TASK_ID:PORT to that port, as a ProxyCommand of ssh needs it.
     """
+    from dethpc.client.nouns import tasks
+
     session = connect()
+    text, *port = task_id.split(":", 1)
+    task_id = tasks.named_of_any_kind(session, text)
     if not ports:
-        carry_standard_streams(session, task_id)
+        carry_standard_streams(session, ":".join([task_id, *port]))
         return
     pairs = [PortPair.parse(text) for text in ports]
     for pair in pairs:

@@ -59,7 +59,9 @@ def named_of_any_kind(session: Session, text: str) -> str:
 
 def _named(rows: Sequence[Json], noun: str, text: str) -> str:
     candidates = (
-        names.Candidate(row["id"], row["description"], f"{row['state'].replace('STATE_', '')} since {row['startTime']}")
+        names.Candidate(
+            row["id"], row["description"], f"{row['state'].replace('STATE_', '')}, launched {row['startTime'][:19]}Z"
+        )
         for row in rows
     )
     return names.choose(noun, text, candidates, beginnings=True)

@@ -93,8 +93,8 @@ def series(
         yield from session.get("/api/v1/trials/time-series", params=params, timeout=_LONG)["trials"]
 
 
-def checkpoints(session: Session, trial: int) -> List[Json]:
-    """The trial's checkpoints, oldest first."""
-    params = {"sortByAttr": "SORT_BY_BATCH_NUMBER"}
+def checkpoints(session: Session, trial: int, *, best_first: bool = False) -> List[Json]:
+    """The trial's checkpoints, oldest first, or by the searcher's metric."""
+    params = {"sortByAttr": "SORT_BY_SEARCHER_METRIC" if best_first else "SORT_BY_BATCH_NUMBER"}
     answer: List[Json] = session.get(f"/api/v1/trials/{trial}/checkpoints", params=params).get("checkpoints") or []
     return answer
