@@ -74,7 +74,9 @@ SUSPICIOUS = re.compile(
 )
 """A text in which it finds nothing holds no secret."""
 _SHELL = frozenset({"environment_variables", "prologue", "setup"})  # fields that set variables
-_SETTING = re.compile(r"\b(\w+)=(\S+)")  # in a line of shell
+_SHELL_WORD = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|\\.|\$\([^)]{0,1000}\)|[^\s"'\\])+"""
+_SETTING = re.compile(rf"(?s)\b(\w+)(=|:=|:-)({_SHELL_WORD})")  # in lines of shell, also as ${NAME:=value}
+_SETENV = re.compile(rf"(?s)\b(setenv\s+)(\w+)(\s+)({_SHELL_WORD})")
 
 
 def masked(config: Any) -> Any:
@@ -131,7 +133,8 @@ def hide(text: str, path: Path) -> str:
         name, is_set, value = text.partition("=")
         text = f"{name}={MASK}" if is_set and value and _promises_secret(name) else text
     if "prologue" in path or path[:2] == ("environment", "setup"):
-        text = _SETTING.sub(lambda match: f"{match[1]}={MASK}" if _promises_secret(match[1]) else match[0], text)
+        text = _SETTING.sub(lambda m: f"{m[1]}{m[2]}{MASK}" if _promises_secret(m[1]) else m[0], text)
+        text = _SETENV.sub(lambda m: f"{m[1]}{m[2]}{m[3]}{MASK}" if _promises_secret(m[2]) else m[0], text)
     return hide_passwords(text)
 
 

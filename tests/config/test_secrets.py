@@ -112,6 +112,29 @@ def test_a_text_that_cannot_be_read_is_not_shown() -> None:
     assert "hush" not in masked_text(large)
 
 
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("export A_TOKEN='two words' B=1", f"export A_TOKEN={MASK} B=1"),
+        ('A_TOKEN="two \\" words" run', f"A_TOKEN={MASK} run"),
+        ("A_TOKEN='over\nlines'\nB=1", f"A_TOKEN={MASK}\nB=1"),
+        ("A_TOKEN=$(cat my file) B=1", f"A_TOKEN={MASK} B=1"),
+        (r"A_TOKEN=a\ b B=1", f"A_TOKEN={MASK} B=1"),
+        ("setenv A_TOKEN 'a b'; B=1", f"setenv A_TOKEN {MASK} B=1"),
+        ("B='two words' setenv PATH x", "B='two words' setenv PATH x"),
+    ],
+)
+def test_the_whole_word_of_a_secret_in_shell_is_hidden(line: str, shown: str) -> None:
+    config = {"environment": {"setup": line}}
+    hidden = masked(config)
+    assert hidden == {"environment": {"setup": shown}}
+    assert masked(hidden) == hidden and revealed(hidden, [config]) == (config, [])
+
+
+def test_a_default_of_a_secret_in_shell_is_hidden() -> None:
+    assert "hush" not in str(masked({"environment": {"setup": ": ${GH_TOKEN:=hush}"}}))
+
+
 def test_secrets_that_a_prologue_sets_are_hidden() -> None:
     lines = ["module load cuda", "export WANDB_API_KEY=hush && export HTTPS=https://u:hush@proxy PLAIN=seen"]
     assert masked({"pools": {"gpu": {"prologue": lines}}}) == {
