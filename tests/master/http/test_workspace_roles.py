@@ -577,6 +577,17 @@ def test_what_a_body_names_is_not_there_for_who_does_not_see_it(two: Two) -> Non
     untouched(two)
 
 
+def test_a_task_that_is_forked_or_has_a_parent_is_in_its_project(two: Two) -> None:
+    user, owner = two.user(Role.EDITOR), two.served.session
+    generic = {"config": "entrypoint: [sleep, '60']\nresources: {slots: 0}\n"}
+    first = user.post("/api/v1/generic-tasks", {**generic, "projectId": 2})["taskId"]
+    for session in (user, owner):
+        for relation in ("forkedFrom", "parentId"):
+            task = session.post("/api/v1/generic-tasks", {**generic, relation: first})["taskId"]
+            (row,) = [one for one in user.get("/api/v1/launched-tasks")["tasks"] if one["id"] == task]
+            assert row["workspaceId"] == 2
+
+
 def test_an_editor_of_a_workspace_reports_what_trains_elsewhere(two: Two) -> None:
     user, owner = two.user(Role.EDITOR, everywhere=Role.VIEWER), two.served.session
     mine, theirs = unmanaged(user, 2), unmanaged(owner, 3)

@@ -68,8 +68,9 @@ def create_generic_task(
     """A task that runs a program, in a tree of tasks where it names a parent."""
     parent = launcher.task(request.parent_id, TaskKind.GENERIC) if request.parent_id else None
     origin = launcher.task(request.forked_from, TaskKind.GENERIC) if request.forked_from else None
-    for relative in filter(None, (parent, origin)):
-        workspace_id = TaskSettings.of(relative).workspace_id
+    usual = UNCATEGORIZED
+    for relative in filter(None, (origin, parent)):
+        workspace_id, usual = TaskSettings.of(relative).workspace_id, TaskSettings.of(relative).project_id
         if who.role_in(workspace_id) < Role.VIEWER:
             raise NotFound(f"generic task {relative.id} not found")
         who.must_be(Role.EDITOR, workspace_id)
@@ -82,7 +83,7 @@ def create_generic_task(
     config: Any = request.config
     if origin is not None and not request.config.strip():
         config = {name: value for name, value in shown(origin).items() if value is not None}
-    project = filing.open_for_task(filing.open_project, visible, request.project_id or UNCATEGORIZED)
+    project = filing.open_for_task(filing.open_project, visible, request.project_id or usual)
     who.must_be(Role.EDITOR, project.workspace_id)
     inherits = request.inherit_context or (origin is not None and not request.context_directory)
     new = NewTask(
