@@ -21,6 +21,7 @@ from dethpc.errors import NotFound, Refused
 from dethpc.searcher.base import Create
 
 DEFAULT_PRIORITY = 42
+LOWEST_PRIORITY = 99
 
 
 def create(state: ClusterState, event: events.CreateExperiment) -> Decision:
@@ -217,8 +218,8 @@ def allowed(
         raise Refused(f"pool {row.pool} has the {kind} scheduler, which ignores priorities{_INSTEAD[kind]}")
     if weight is not None and kind != "fair_share":
         raise Refused(f"pool {row.pool} has the {kind} scheduler, which ignores weights{_INSTEAD[kind]}")
-    if priority is not None and not 1 <= priority <= 99:
-        raise Refused(f"priority {priority} is invalid: it must be from 1 (first) to 99 (last)")
+    if priority is not None and not 1 <= priority <= LOWEST_PRIORITY:
+        raise Refused(f"priority {priority} is invalid: it must be from 1 (first) to {LOWEST_PRIORITY} (last)")
     if weight is not None and not 0 < weight < math.inf:
         raise Refused(f"weight {weight} is invalid: it must be a number above 0")
 

@@ -20,7 +20,7 @@ from dethpc.config.template import Template, check
 from dethpc.config.wording import show
 from dethpc.domain.facts import Experiment
 from dethpc.domain.records import ConfigPolicy
-from dethpc.engine.experiments import DEFAULT_PRIORITY
+from dethpc.engine.experiments import DEFAULT_PRIORITY, LOWEST_PRIORITY
 from dethpc.errors import ConfigError, Problem, Refused, path_of
 from dethpc.master.durable.records import Records
 
@@ -91,6 +91,8 @@ def _mistakes(constraints: Mapping[str, Any]) -> Iterator[Problem]:
     ):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             yield Problem(path, f"must be a whole number above 0, not {show(value)}")
+        elif value is not None and path[-1] == "priority_limit" and value > LOWEST_PRIORITY:
+            yield Problem(path, f"must be at most {LOWEST_PRIORITY}, the last of all priorities, not {show(value)}")
 
 
 def policies_of(records: Records, workspace_id: int, workload: str = EXPERIMENTS) -> list[ConfigPolicy]:
@@ -128,7 +130,8 @@ def _over(text: str, policy: ConfigPolicy) -> Iterator[str]:
     if problems:
         raise ConfigError(problems)
     where = f"config policy of {_place(policy)}"
-    source = merged_source(dump(policy.invariant_config), own.data, file=where, under_name="config")
+    plain = _without(own.data, policy.invariant_config)
+    source = merged_source(dump(policy.invariant_config), plain, file=where, under_name="config")
     try:
         yield dump(source.data)
     except ConfigError as error:
@@ -138,6 +141,18 @@ def _over(text: str, policy: ConfigPolicy) -> Iterator[str]:
             if problem.file == "config":
                 problem.file, problem.line = own.place(path)
         raise
+
+
+def _without(own: Any, fixed: Any) -> Any:
+    """``own`` without the items of its lists that ``fixed`` has there, too: what an experiment that continues, or a fork's parent,
+    got of the policy is not added once more."""
+    if isinstance(own, dict) and isinstance(fixed, list):  # by kind of slot
+        return {name: _without(value, fixed) for name, value in own.items()}
+    if isinstance(own, dict) and isinstance(fixed, dict):
+        return {name: _without(value, fixed.get(name)) for name, value in own.items()}
+    if isinstance(own, list) and isinstance(fixed, list):
+        return [item for item in own if item not in fixed]
+    return own
 
 
 def bounded(config: ExperimentConfig, policies: Sequence[ConfigPolicy]) -> ExperimentConfig:
@@ -213,6 +228,14 @@ def check_constraints(resources: Bounds, policies: Sequence[ConfigPolicy]) -> No
 def check_experiment(experiment: Experiment, policies: Sequence[ConfigPolicy]) -> None:
     """That one that there is may move to where these hold. Raises Refused."""
     check_constraints(ExperimentConfig.from_json(experiment.config).resources, policies)
+
+
+def bound(experiment: Experiment, policies: Sequence[ConfigPolicy]) -> int | None:
+    """The ``max_slots`` that one which names none gets where it moves to where these hold; None: it keeps what it has."""
+    unbound = (
+        not experiment.state.terminal and ExperimentConfig.from_json(experiment.config).resources.max_slots is None
+    )
+    return most_slots(policies) if unbound else None
 
 
 def check_priority(priority: int | None, policy: ConfigPolicy) -> None:

@@ -64,9 +64,9 @@ class Policies:
 
 def check_policy(experiment: Experiment, counts: Mapping[str, int]) -> None:
     """That ``Policies.set`` takes them. Raises Refused."""
-    wrong = next((f"{name} {n}" for name, n in counts.items() if n < 0), None)
+    wrong = next((f"{name} {n}" for name, n in counts.items() if not 0 <= n < 2**63), None)
     if wrong:
-        raise Refused(f"{wrong} is invalid: it must be a whole number from 0")
+        raise Refused(f"{wrong} is invalid: it must be a whole number from 0 to {2**63 - 1}")
     if not experiment.state.keeps_files:
         raise Refused(f"experiment {experiment.id} is {experiment.state.value}, its files may be gone")
 

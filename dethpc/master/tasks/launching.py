@@ -184,8 +184,6 @@ class Launcher:
         """The launched task of one of the kinds, of any where none is named. Raises NotFound."""
         with self._store.read() as connection:
             row = queries.task(connection, task_id)
-        if row.trial_id is not None and not kinds:
-            raise NotFound(f"task {task_id} is trial {row.trial_id}: det trial kill {row.trial_id} ends it")
         if not row.kind.launched or (kinds and row.kind not in kinds):
             nouns = ("generic task" if kind is TaskKind.GENERIC else kind.value.lower() for kind in kinds)
             raise NotFound(f"{' or '.join(nouns) or 'task'} {task_id} not found")

@@ -91,9 +91,62 @@ def test_a_project_moves_where_what_has_not_ended_in_it_is_allowed(served: Serve
     assert workspaces.project_by_id(served.session, project)["workspaceId"] == vision
 
 
+@pytest.mark.parametrize("way", ["one", "several", "run", "project"])
+def test_what_names_no_max_slots_gets_the_bound_where_it_moves_to(served: Served, way: str) -> None:
+    vision, lab = (workspaces.create_workspace(served.session, name)["id"] for name in ("Vision", "Lab"))
+    there = workspaces.create_project(served.session, vision, "Digits")["id"]
+    project = workspaces.create_project(served.session, lab, "Digits of the lab")["id"]
+    config_policies.put(served.session, "constraints: {resources: {max_slots: 2}}", vision)
+    place = {"workspace": "Lab", "project": "Digits of the lab"}
+    free = experiments.create(served.session, yaml.safe_dump({**yaml.safe_load(YAML), **place}), [])["experiment"]["id"]
+    bound = created(served, **place, resources={"max_slots": 1})["id"]
+    run = served.session.get(f"/api/v1/experiments/{free}/trials")["trials"][0]["id"] if way == "run" else 0
+    to = {"destinationProjectId": there}
+    if way == "one":
+        served.session.post(f"/api/v1/experiments/{free}/move", to)
+    elif way == "several":
+        body = {"experimentIds": [free, bound], "projectId": project, **to}
+        served.session.post(f"/api/v1/projects/{project}/experiments/move", body)
+    elif way == "run":
+        served.session.post("/api/v1/runs/move", {"runIds": [run], "sourceProjectId": project, **to})
+    else:
+        workspaces.move_project(served.session, project, vision)
+    limits = [
+        experiments.get(served.session, id)["experiment"]["config"]["resources"]["max_slots"] for id in (free, bound)
+    ]
+    assert limits == [2, 1]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"resources": {"maxSlots": -1}},
+        {"resources": {"maxSlots": 10**20}},
+        {"checkpointStorage": {"saveTrialBest": 10**20}},
+    ],
+)
+def test_a_number_that_no_configuration_has_is_a_mistake_and_changes_nothing(
+    served: Served, body: dict[str, Any]
+) -> None:
+    row = created(served)
+    with pytest.raises(Refused, match="greater than or equal to 0|less than|whole number from 0"):
+        served.session.patch(f"/api/v1/experiments/{row['id']}", body)
+    assert experiments.get(served.session, row["id"])["experiment"]["config"] == row["config"]
+
+
+def test_lists_of_a_policy_do_not_grow_with_forks_and_what_is_continued(served: Served) -> None:
+    config_policies.put(served.session, POLICY)
+    row = created(served, environment={"environment_variables": ["A=1"]})
+    fork = experiments.create(served.session, yaml.safe_dump(row["config"]), [], activate=False, parent_id=row["id"])
+    variables = fork["experiment"]["config"]["environment"]["environment_variables"]
+    assert variables == row["config"]["environment"]["environment_variables"]
+    assert str(variables).count("SITE=alps") == str(variables).count("A=1")
+
+
 @pytest.mark.parametrize(
     ("text", "field"),
     [
+        ("constraints: {priority_limit: 100}", "constraints.priority_limit"),
         ("invariant: {}", "invariant"),
         ("invariant_config: [1]", "invariant_config"),
         ("invariant_config: {max_restart: 1}", "max_restart"),

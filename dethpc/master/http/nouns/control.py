@@ -291,7 +291,12 @@ def _archive(control: Control, experiment_id: int, archived: bool) -> None:
 def move_experiment(
     control: Control, experiment_id: int, project: Project, store: ReadStore, policies: Sequence[ConfigPolicy]
 ) -> None:
+    most = None
     if policies:
         with store.read() as connection:
-            config_policies.check_experiment(queries.experiment(connection, experiment_id), policies)
+            experiment = queries.experiment(connection, experiment_id)
+        config_policies.check_experiment(experiment, policies)
+        most = config_policies.bound(experiment, policies)
     control.move(experiment_id, project.id)
+    if most is not None:
+        control.do(events.ChangeExperiment(experiment_id, ExperimentChanges(max_slots=most), clock.time()))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import Depends, Query
+from pydantic import Field
 from sqlalchemy import Connection
 
 from dethpc.config.template import Template, laid_over, of_experiments
@@ -236,7 +237,7 @@ class Created(Wire):
 
 
 class ResourcesPatch(Wire):
-    max_slots: int | None = None
+    max_slots: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     weight: float | None = None
     priority: int | None = None
 

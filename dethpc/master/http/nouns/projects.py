@@ -6,6 +6,7 @@ import secrets
 import string
 import time as clock
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -15,6 +16,8 @@ from dethpc.domain import records as stored
 from dethpc.domain.roles import Role
 from dethpc.domain.states import State
 from dethpc.domain.text import names
+from dethpc.engine import events
+from dethpc.engine.changes import ExperimentChanges
 from dethpc.errors import AlreadyExists, NotFound, Refused
 from dethpc.master.durable.ledger import Plan
 from dethpc.master.durable.records import Records
@@ -192,8 +195,11 @@ def unarchive_project(project_id: int, records: TheRecords, who: Editor) -> dict
 
 
 @router.post("/projects/{project_id}/move")
-def move_project(project_id: int, request: ProjectMove, records: TheRecords, who: Editor) -> dict[str, Any]:
+def move_project(
+    project_id: int, request: ProjectMove, records: TheRecords, control: TheControl, who: Editor
+) -> dict[str, Any]:
     """To another workspace, with its experiments. Raises Refused where its policies do not allow one that has not ended."""
+    bounds: dict[int, int] = {}
     who.must_be(Role.EDITOR, request.destination_workspace_id)
     with records.exclusive():
         row = mutable(filing.project(records, project_id), "project")
@@ -202,8 +208,11 @@ def move_project(project_id: int, request: ProjectMove, records: TheRecords, who
         if space.id != row.workspace_id:
             there = [one for one in records.find(stored.Project, deleted=False) if one.workspace_id == space.id]
             must_differ("project", row.name, there)
-            _check_policies(records, row.id, space.id)
+            bounds = _within_policies(records, row.id, space.id)
             records.put(replace(row, workspace_id=space.id))
+    for id, most in bounds.items():
+        with suppress(NotFound, Refused):  # it has ended since
+            control.do(events.ChangeExperiment(id, ExperimentChanges(max_slots=most), clock.time()))
     return {}
 
 
@@ -245,11 +254,12 @@ def _refuse_archived(records: Records, row: stored.Project) -> None:
         raise Refused(f"project {row.name!r} is archived: unarchive it before you change it")
 
 
-def _check_policies(records: Records, project_id: int, workspace_id: int) -> None:
-    """Raises Refused where those of the workspace do not allow what has not ended in the project."""
+def _within_policies(records: Records, project_id: int, workspace_id: int) -> dict[int, int]:
+    """``max_slots`` of those experiments of the project which those of the workspace bound. Raises Refused where they do not allow
+    what has not ended."""
     policies = config_policies.policies_of(records, workspace_id)
     if not policies:
-        return
+        return {}
     criteria = ExperimentFilter(project_id=project_id, states=frozenset({State.ACTIVE.value, State.PAUSED.value}))
     with records.reading() as connection:
         experiments, _, _ = queries.list_experiments(connection, criteria, Order("id"), Page(limit=None))
@@ -258,6 +268,8 @@ def _check_policies(records: Records, project_id: int, workspace_id: int) -> Non
             config_policies.check_experiment(experiment, policies)
         except Refused as refusal:
             raise Refused(f"experiment {experiment.id}: {refusal}") from None
+    bounds = {experiment.id: config_policies.bound(experiment, policies) for experiment in experiments}
+    return {id: most for id, most in bounds.items() if most is not None}
 
 
 _KEY = string.ascii_uppercase + string.digits
