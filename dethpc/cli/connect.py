@@ -114,6 +114,7 @@ def _session(settings: Settings) -> Optional[Session]:
     """None when no master is known."""
     from dethpc.client import Session, master_url, token
     from dethpc.client.address import canonical
+    from dethpc.client.login import token_of
 
     try:
         url = canonical(settings.master) if settings.master else master_url(home_only())
@@ -121,53 +122,8 @@ def _session(settings: Settings) -> Optional[Session]:
         raise click.BadParameter(str(error), param_hint="'-m' / '--master' / DET_MASTER") from None
     if url is None:
         return None
-    own = token(url) if not settings.user else _token_of(settings.user, url)
+    own = token(url) if not settings.user else token_of(settings.user, url)
     return Session(url, own, certain=not settings.master)
-
-
-def _token_of(user: str, url: str) -> Optional[str]:
-    """Of ``user`` alone, not of whoever has logged in last. DET_USER's is DET_USER_TOKEN; with DET_PASS it is made where there is
-    none that is good.
-
-    Raises Unauthorized where there is no login of that user.
-    """
-    import os
-
-    from dethpc.client.address import owner_token, stored_login
-
-    if user == _unix_user() and (own := os.environ.get("DET_USER_TOKEN") or owner_token(url)):
-        return own
-    of_environment = user == os.environ.get("DET_USER")
-    password = os.environ.get("DET_PASS") if of_environment else None
-    if of_environment and not password and (own := os.environ.get("DET_USER_TOKEN")):
-        return own
-    login = stored_login(url, user)
-    if password and not (login and _good(url, login)):
-        from dethpc.client import login as logins
-
-        login = logins.login(url, user, password)
-        logins.remember(url, user, login)
-    if login is None and (user != _unix_user() or stored_login(url) is not None):
-        raise errors.Unauthorized(
-            f"-u/--user: there is no login of user {user!r} at {url}; log in first: det -m {url} user login {user}"
-        )
-    return login
-
-
-def _good(url: str, login: str) -> bool:
-    from dethpc.client import Session
-
-    try:
-        Session(url, login).get("/api/v1/me")
-    except errors.Unauthorized:
-        return False
-    return True
-
-
-def _unix_user() -> str:
-    import getpass
-
-    return getpass.getuser()
 
 
 def home_only() -> dict[str, str]:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import getpass
 import hashlib
-from typing import Any, Dict, Optional
+import os
+from typing import Any, Dict, Optional, Tuple
 
+from dethpc.client import address
 from dethpc.client.address import auth_json, owner_token
 from dethpc.client.session import Session
 from dethpc.client.transport import HttpTransport
+from dethpc.errors import Unauthorized
 from dethpc.rundir.files import read_object, write_json
+
+Trust = Tuple[Optional[str], Optional[str]]
 
 _SALT = "GubPEmmotfiK9TMD6Zdw"  # what Determined's clients mix into a password before they send it
 
@@ -33,6 +39,49 @@ def login(url: str, user: str, password: str, *, cert: Optional[str] = None, cer
     finally:
         session.close()
     return token
+
+
+def token_at(url: str, user: Optional[str] = None, trust: Trust = (None, None)) -> Optional[str]:
+    """The token of ``user``, else of whom DET_USER names, else the usual one. Raises Unauthorized: see ``token_of``."""
+    named = user or os.environ.get("DET_USER")
+    return token_of(named, url, trust) if named else address.token(url)
+
+
+def token_of(user: str, url: str, trust: Trust = (None, None)) -> Optional[str]:
+    """Of ``user`` alone, not of whoever has logged in last. DET_USER's is DET_USER_TOKEN; with DET_PASS it is made where there is
+    none that is good. ``trust``: as ``cert`` and ``cert_name`` of HttpTransport.
+
+    Raises Unauthorized where there is no login of that user.
+    """
+    own = user == _unix_user()
+    if own and (key := os.environ.get("DET_USER_TOKEN") or address.owner_token(url)):
+        return key
+    of_environment = user == os.environ.get("DET_USER")
+    password = os.environ.get("DET_PASS") if of_environment else None
+    if of_environment and not password and (key := os.environ.get("DET_USER_TOKEN")):
+        return key
+    stored = address.stored_login(url, user)
+    if password and not (stored and _is_good(url, stored, trust)):
+        stored = login(url, user, password, cert=trust[0], cert_name=trust[1])
+        remember(url, user, stored)
+    if stored is None and (not own or address.stored_login(url) is not None):
+        raise Unauthorized(f"there is no login of user {user!r} at {url}; log in first: det -m {url} user login {user}")
+    return stored
+
+
+def _unix_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container that has no name for the user
+        return str(os.getuid())
+
+
+def _is_good(url: str, token: str, trust: Trust) -> bool:
+    try:
+        Session(url, token, trust=trust).get("/api/v1/me")
+    except Unauthorized:
+        return False
+    return True
 
 
 def remember(url: str, user: str, token: str) -> None:

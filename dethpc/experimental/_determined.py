@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Union
 
 from dethpc.client import address
-from dethpc.client.login import login
+from dethpc.client.login import login, token_at
 from dethpc.client.nouns import experiments, models, trials, workspaces
 from dethpc.client.session import Session
 from dethpc.errors import ContextError, MasterUnreachable, Unauthorized
@@ -29,9 +29,10 @@ logger = logging.getLogger("dethpc.client")
 class Determined:
     """One master, as one user.
 
-    Without arguments: the master that ``DET_MASTER`` names, or your own, with the token that ``det`` uses. With ``user`` and
-    ``password`` it logs in. ``cert_path``: a file of certificates to trust; ``cert_name``: the name that the
-    master's is for, where that is not its host; ``noverify``: trust any. That of your own master is known from its home.
+    Without arguments: the master that ``DET_MASTER`` names, or your own, with the token that ``det`` uses: that of ``DET_USER``
+    where it is set. With ``user`` and ``password`` it logs in, with ``user`` alone it takes that user's login. ``cert_path``: a
+    file of certificates to trust; ``cert_name``: the name that the master's is for, where that is not its host; ``noverify``:
+    trust any. That of your own master is known from its home.
     Raises MasterUnreachable, Unauthorized.
     """
 
@@ -52,7 +53,7 @@ class Determined:
         self._master = url
         cert = "noverify" if noverify else cert_path
         if password is None:
-            token = address.token(url)
+            token = token_at(url, user, (cert, cert_name))
         else:
             token = login(url, user or "determined", password, cert=cert, cert_name=cert_name)
         if token is None:

@@ -12,6 +12,7 @@ from typing import Any, Optional, Union
 
 from dethpc import errors
 from dethpc.client import Session, address
+from dethpc.client.login import token_at
 from dethpc.client.nouns import experiments
 from dethpc.client.session import Json
 from dethpc.context.collect import collect
@@ -134,7 +135,7 @@ def _session(master: Optional[str]) -> Session:
         raise errors.MasterUnreachable("no master is known: set DET_MASTER, or start one with `det master up`")
     # One's own master may move to another port or login node while a sweep waits: its home says where it is.
     moves = master is None and not os.environ.get("DET_MASTER")
-    return Session(address.own_finder() if moves else url, address.token(url))
+    return Session(address.own_finder() if moves else url, token_at(url))
 
 
 def _answers(url: Optional[str]) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dethpc.client.nouns import users
 from dethpc.errors import ConfigError, NotFound, Refused, Unauthorized
 from dethpc.experimental import Determined, OrderBy, client
 from dethpc.experimental.checkpoint import CheckpointSortBy, CheckpointState
@@ -40,6 +41,21 @@ def finished(served: Served, tmp_path: Path) -> FileStore:
     rows = [row for id in (1, 2, 3) for row in trained(trial(id))]
     served.put([experiment(1, config=config, owner=served.owner, labels=["red"]), *rows])
     return place
+
+
+def test_it_acts_as_whom_det_user_names(
+    served: Served, sdk: Determined, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users.create(served.session, "grace", "Correct-horse-1")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("DET_USER_TOKEN")
+    monkeypatch.setenv("DET_USER", "grace")
+    with pytest.raises(Unauthorized, match="no login of user 'grace' .*; log in first"):
+        Determined()
+    monkeypatch.setenv("DET_PASS", "Correct-horse-1")
+    assert Determined().whoami().username == "grace"
+    monkeypatch.delenv("DET_USER")
+    assert Determined(user="grace").whoami().username == "grace"
 
 
 def test_login_by_name_and_password(served: Served, sdk: Determined, monkeypatch: pytest.MonkeyPatch) -> None:
