@@ -103,8 +103,8 @@ class Row:
         """``not shown``: the interval has values on both sides of the limit."""
         if self.limit is None:
             return ""
-        kept = [end <= self.scaled if self.rule == "<=" else end >= self.scaled for end in self.judged.ends]
-        return "met" if all(kept) else "not shown" if any(kept) else "not met"
+        within = [end <= self.scaled if self.rule == "<=" else end >= self.scaled for end in self.judged.ends]
+        return "met" if all(within) else "not shown" if any(within) else "not met"
 
     @property
     def bound(self) -> str:
@@ -218,7 +218,7 @@ def run(
         "PYTHONDONTWRITEBYTECODE", None
     )  # an installed dethpc is compiled: what starts here must not be each time
     began, load = time.monotonic(), os.getloadavg()[0]
-    found = list(_scaled(rows(options)))
+    figures = list(_scaled(rows(options)))
     if options.json is not None:
         result = {
             "method": method,
@@ -227,7 +227,7 @@ def run(
             "machine": machine(),
             "load": [round(load, 1), round(os.getloadavg()[0], 1)],
             "seconds": round(time.monotonic() - began),
-            "rows": [_rounded(asdict(row)) for row in found],
+            "rows": [_rounded(asdict(row)) for row in figures],
         }
         options.json.write_text(json.dumps(result, indent=1) + "\n")
 
