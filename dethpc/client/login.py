@@ -8,7 +8,6 @@ import os
 from typing import Any, Dict, Optional, Tuple
 
 from dethpc.client import address
-from dethpc.client.address import auth_json, owner_token
 from dethpc.client.session import Session
 from dethpc.client.transport import HttpTransport
 from dethpc.errors import Unauthorized
@@ -32,7 +31,7 @@ def login(url: str, user: str, password: str, *, cert: Optional[str] = None, cer
     """
     body = {"username": user, "password": hashed(password), "isHashed": True}
     # A password that is the file's content goes to nobody else either, whatever the address.
-    owner = owner_token(url) or (own if (own := owner_token(None)) == password else None)
+    owner = address.owner_token(url) or (own if (own := address.owner_token(None)) == password else None)
     session = Session(HttpTransport(url, owner, cert=cert, cert_name=cert_name))
     try:
         token: str = session.post("/api/v1/auth/login", body)["token"]
@@ -86,7 +85,7 @@ def _is_good(url: str, token: str, trust: Trust) -> bool:
 
 def remember(url: str, user: str, token: str) -> None:
     """Keep the token where Determined's clients look for it, too; that user is the active one there. Raises OSError."""
-    path = auth_json()
+    path = address.auth_json()
     held: Dict[str, Any] = read_object(path)
     masters: Dict[str, Any] = dict(held.get("masters") or {})
     entry: Dict[str, Any] = dict(masters.get(url) or {})

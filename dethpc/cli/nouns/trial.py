@@ -235,10 +235,12 @@ def download(
         uuid = _best_by(sort_by, completed, -1 if smaller_is_better else 1)
     elif uuid is None and which == "best":
         # Not the trial's bestCheckpoint: its best validation may be of a step at which none was saved.
-        metrics = {c["uuid"]: (c.get("training") or {}).get("searcherMetric") for c in completed}
-        there = {uuid for uuid, metric in metrics.items() if isinstance(metric, (int, float))}
-        best_first = trials.checkpoints(session, trial_id, best_first=True) if there else []
-        uuid = next((c["uuid"] for c in best_first if c["uuid"] in there), None)
+        ranked = (
+            c
+            for c in trials.checkpoints(session, trial_id, best_first=True)
+            if c in completed and isinstance((c.get("training") or {}).get("searcherMetric"), (int, float))
+        )
+        uuid = next((c["uuid"] for c in ranked), None)
         if not uuid:
             raise errors.NotFound(f"trial {trial_id} has no checkpoint with a validation; use --latest")
     download_checkpoint(session, uuid or completed[-1]["uuid"], output_dir, quiet)
