@@ -225,17 +225,12 @@ def check_constraints(resources: Bounds, policies: Sequence[ConfigPolicy]) -> No
         check_priority(resources.priority, policy)
 
 
-def check_experiment(experiment: Experiment, policies: Sequence[ConfigPolicy]) -> None:
-    """That one that there is may move to where these hold. Raises Refused."""
-    check_constraints(ExperimentConfig.from_json(experiment.config).resources, policies)
-
-
 def bound(experiment: Experiment, policies: Sequence[ConfigPolicy]) -> int | None:
-    """The ``max_slots`` that one which names none gets where it moves to where these hold; None: it keeps what it has."""
-    unbound = (
-        not experiment.state.terminal and ExperimentConfig.from_json(experiment.config).resources.max_slots is None
-    )
-    return most_slots(policies) if unbound else None
+    """The ``max_slots`` that an experiment gets which moves to where these hold and names none; None: it keeps what it has. Raises
+    Refused where they do not allow it."""
+    resources = ExperimentConfig.from_json(experiment.config).resources
+    check_constraints(resources, policies)
+    return most_slots(policies) if resources.max_slots is None and not experiment.state.terminal else None
 
 
 def check_priority(priority: int | None, policy: ConfigPolicy) -> None:

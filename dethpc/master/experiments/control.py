@@ -9,7 +9,7 @@ from uuid import uuid4
 from dethpc.domain.environment import Environment
 from dethpc.domain.facts import Experiment, Row
 from dethpc.engine import events
-from dethpc.engine.changes import ExperimentChanges
+from dethpc.engine.changes import UNSET, ExperimentChanges
 from dethpc.engine.queueing.dispatch_order import order
 from dethpc.engine.queueing.jobs import ExperimentState
 from dethpc.errors import NotFound
@@ -48,9 +48,11 @@ class Control:
         """See ``Ledger.do_planned``."""
         self._ledger.do_planned(read)
 
-    def move(self, experiment_id: int, project_id: int) -> None:
-        """Raises NotFound, Refused for a project that takes none when this is decided: it may be deleted meanwhile."""
-        event = events.ChangeExperiment(experiment_id, ExperimentChanges(project_id=project_id), time.time())
+    def move(self, experiment_id: int, project_id: int, max_slots: int | None = None) -> None:
+        """``max_slots``: the limit that it has there; None: as before. Raises NotFound, Refused for a project that takes none when
+        this is decided: it may be deleted meanwhile."""
+        changes = ExperimentChanges(project_id=project_id, max_slots=UNSET if max_slots is None else max_slots)
+        event = events.ChangeExperiment(experiment_id, changes, time.time())
 
         def checked() -> events.Event:
             open_project(RecordReader(self._store), project_id)

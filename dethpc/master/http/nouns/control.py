@@ -294,9 +294,5 @@ def move_experiment(
     most = None
     if policies:
         with store.read() as connection:
-            experiment = queries.experiment(connection, experiment_id)
-        config_policies.check_experiment(experiment, policies)
-        most = config_policies.bound(experiment, policies)
-    control.move(experiment_id, project.id)
-    if most is not None:
-        control.do(events.ChangeExperiment(experiment_id, ExperimentChanges(max_slots=most), clock.time()))
+            most = config_policies.bound(queries.experiment(connection, experiment_id), policies)
+    control.move(experiment_id, project.id, most)

@@ -70,7 +70,8 @@ def create_generic_task(
     origin = launcher.task(request.forked_from, TaskKind.GENERIC) if request.forked_from else None
     usual = UNCATEGORIZED
     for relative in filter(None, (origin, parent)):
-        workspace_id, usual = TaskSettings.of(relative).workspace_id, TaskSettings.of(relative).project_id
+        settings = TaskSettings.of(relative)
+        workspace_id, usual = settings.workspace_id, settings.project_id
         if who.role_in(workspace_id) < Role.VIEWER:
             raise NotFound(f"generic task {relative.id} not found")
         who.must_be(Role.EDITOR, workspace_id)

@@ -263,13 +263,15 @@ def _within_policies(records: Records, project_id: int, workspace_id: int) -> di
     criteria = ExperimentFilter(project_id=project_id, states=frozenset({State.ACTIVE.value, State.PAUSED.value}))
     with records.reading() as connection:
         experiments, _, _ = queries.list_experiments(connection, criteria, Order("id"), Page(limit=None))
+    bounds: dict[int, int] = {}
     for experiment in experiments:
         try:
-            config_policies.check_experiment(experiment, policies)
+            most = config_policies.bound(experiment, policies)
         except Refused as refusal:
             raise Refused(f"experiment {experiment.id}: {refusal}") from None
-    bounds = {experiment.id: config_policies.bound(experiment, policies) for experiment in experiments}
-    return {id: most for id, most in bounds.items() if most is not None}
+        if most is not None:
+            bounds[experiment.id] = most
+    return bounds
 
 
 _KEY = string.ascii_uppercase + string.digits
