@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import os
 from typing import Any, Dict, Optional, Tuple
@@ -69,6 +68,8 @@ def token_of(user: str, url: str, trust: Trust = (None, None)) -> Optional[str]:
 
 
 def _unix_user() -> str:
+    import getpass  # late, as every command imports this module and few ask who runs it
+
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container that has no name for the user
