@@ -63,7 +63,7 @@ def others(name: str, names: Iterable[str]) -> str:
 
 
 def open_workspace(records: RecordReader, workspace_id: int) -> Workspace:
-    """One that takes projects and models. Raises NotFound; Refused for an archived one."""
+    """One that takes projects, models and templates. Raises NotFound; Refused for an archived one."""
     row = workspace(records, workspace_id)
     if row.archived:
         raise Refused(f"workspace {row.name!r} is archived: unarchive it, or choose another workspace")

@@ -64,6 +64,6 @@ def _put(
     if problems:
         raise ConfigError(problems)
     config_template.check(config_template.Template(name, plain))
-    row = Template(name, dict(plain), filing.workspace(records, workspace_id).id)
+    row = Template(name, dict(plain), filing.open_workspace(records, workspace_id).id)
     records.put(row)
     return row

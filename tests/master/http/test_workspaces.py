@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from dethpc.client.nouns import config_policies, experiments, models, roles, workspaces
+from dethpc.client.nouns import config_policies, experiments, models, roles, templates, workspaces
 from dethpc.domain.records import ConfigPolicy, Project, WorkspaceRole
 from dethpc.domain.roles import Role
+from dethpc.domain.states import State
 from dethpc.errors import NotFound, Refused
 from dethpc.master.experiments.create import NewExperiment
 from dethpc.master.rebuild import recreate
@@ -168,6 +169,27 @@ def test_what_is_archived_takes_no_experiments_until_it_is_unarchived(served: Se
             workspaces.change_project(served.session, digits["id"], description="x")
         act(served.session, id, "unarchive")
     assert created(served, project=digits["id"])["projectId"] == digits["id"]
+
+
+def test_an_archived_workspace_lets_nothing_in_it_change(served: Served, vision: dict[str, Any]) -> None:
+    digits = project_of(served, vision)
+    ended = replace(experiment(1, owner=served.owner, project_id=digits["id"]), state=State.CANCELED)
+    served.put([ended])
+    models.create(served.session, "reader", workspaceId=vision["id"])
+    templates.create(served.session, "base", {"max_restarts": 1}, vision["id"])
+    workspaces.act_on_workspace(served.session, vision["id"], "archive")
+    for act in (
+        lambda: experiments.go_on(served.session, 1),
+        lambda: models.create(served.session, "writer", workspaceId=vision["id"]),
+        lambda: models.change(served.session, "reader", description="x"),
+        lambda: templates.create(served.session, "other", {"max_restarts": 1}, vision["id"]),
+        lambda: templates.change(served.session, "base", {"max_restarts": 2}),
+    ):
+        with pytest.raises(Refused, match="is archived: unarchive it"):
+            act()
+    workspaces.act_on_workspace(served.session, vision["id"], "unarchive")
+    templates.change(served.session, "base", {"max_restarts": 2})
+    models.change(served.session, "reader", description="x")
 
 
 def test_experiments_and_projects_move(served: Served, vision: dict[str, Any]) -> None:

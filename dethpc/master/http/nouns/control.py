@@ -135,7 +135,7 @@ def continue_experiment(
 ) -> Continued:
     """Go on with one that has ended, in the same trials from their latest checkpoints."""
     with store.read() as connection:
-        project = filing.project(records, queries.experiment(connection, request.id).project_id)
+        project = filing.open_project(records, queries.experiment(connection, request.id).project_id)
     policies = config_policies.policies_of(records, project.workspace_id)
     fact, notes = creator.go_on(who.owner, request.id, request.override_config or "", policies)
     warnings = launch_warnings(cluster, fact)

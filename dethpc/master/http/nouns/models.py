@@ -236,7 +236,7 @@ def change_model(
     model_name: str, request: ModelFields, records: TheRecords, visible: VisibleRecords, who: Editor
 ) -> ModelAnswer:
     with records.exclusive():
-        row = _open(_model(records, model_name))
+        row = _open(records, model_name)
         fields = request.model_dump(include={"description", "metadata", "labels", "notes"}, exclude_none=True)
         names.check_fields("model", _texts(request), row)
         workspace_id = _workspace(visible, request) or row.workspace_id
@@ -318,7 +318,7 @@ def register_version(
 ) -> VersionAnswer:
     """A checkpoint that is whole; its files stay for as long as it is registered."""
     with records.exclusive():
-        row = _open(_model(records, model_name))
+        row = _open(records, model_name)
         with store.read() as connection:
             checkpoint = queries.checkpoint(connection, request.checkpoint_uuid)
         if checkpoint.decided is not CheckpointState.COMPLETED:
@@ -455,9 +455,10 @@ def _version_answer(records: RecordReader, row: stored.Model, number: int) -> Ve
     return VersionAnswer(model_version=items[0])
 
 
-def _open(row: stored.Model) -> stored.Model:
-    """Raises Refused for an archived one."""
-    if row.archived:
+def _open(records: RecordReader, name: str) -> stored.Model:
+    """One that takes changes and versions. Raises NotFound; Refused for an archived one."""
+    row = _model(records, name)
+    if row.archived or filing.workspace(records, row.workspace_id).archived:
         raise Refused(f"model {row.name!r} is archived: unarchive it before you change it or register versions")
     return row
 
@@ -475,10 +476,11 @@ def _name(name: str, others: Sequence[stored.Model]) -> str:
 
 
 def _workspace(records: RecordReader, request: ModelFields) -> int | None:
-    """The workspace that the request names, None where it names none. Raises NotFound."""
+    """The workspace that the request names, None where it names none. Raises NotFound; Refused for an archived one."""
+    id = request.workspace_id
     if request.workspace_name:
-        return filing.workspace_by_name(records, request.workspace_name).id
-    return filing.workspace(records, request.workspace_id).id if request.workspace_id else None
+        id = filing.workspace_by_name(records, request.workspace_name).id
+    return filing.open_workspace(records, id).id if id else None
 
 
 def _texts(request: ModelFields) -> dict[str, Any]:
