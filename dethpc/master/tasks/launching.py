@@ -186,7 +186,8 @@ class Launcher:
             row = queries.task(connection, task_id)
         if not row.kind.launched or (kinds and row.kind not in kinds):
             nouns = ("generic task" if kind is TaskKind.GENERIC else kind.value.lower() for kind in kinds)
-            raise NotFound(f"{' or '.join(nouns) or 'task'} {task_id} not found")
+            this = f"that of trial {row.trial_id}" if row.trial_id else f"of the kind {row.kind.value}"
+            raise NotFound(f"{' or '.join(nouns) or 'task'} {task_id} not found: the task of this id is {this}")
         return row
 
     def ends_at(self, task: Task, run: Run) -> float | None:

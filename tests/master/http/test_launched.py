@@ -16,7 +16,7 @@ from dethpc.domain.states import State
 from dethpc.engine import events
 from dethpc.errors import NotFound, StoreError
 from dethpc.master.tasks import launching
-from tests.master.conftest import Published, Served
+from tests.master.conftest import Served, experiment, trained, trial
 
 Json = dict[str, Any]
 
@@ -162,3 +162,12 @@ def test_a_notebook_whose_use_is_reported_does_not_end(served: Served, monkeypat
         launcher.report_idle(task, idle=idle)
         state = served.daemon.ledger.state.tasks.get(id)
         assert (state is None or state.state is not State.ACTIVE) is killed, minutes
+
+
+def test_a_refusal_says_what_the_task_of_an_id_is(served: Served) -> None:
+    served.put([experiment(1, owner=served.owner), *trained(trial(1, 1))])
+    with pytest.raises(NotFound, match=r"task 1\.1 not found: the task of this id is that of trial 1"):
+        served.session.post("/api/v1/tasks/1.1/pause")
+    command = served.session.post("/api/v1/commands", {"config": {"entrypoint": "true"}})["command"]["id"]
+    with pytest.raises(NotFound, match=f"shell {command} not found: the task of this id is of the kind COMMAND"):
+        served.session.post(f"/api/v1/shells/{command}/kill")
