@@ -386,8 +386,9 @@ class SearchCost(NamedTuple):
     def words(self) -> str:
         line = plural(self.trials, "trial")
         if self.total is not None and self.longest:
-            alone = self.total / self.longest
-            line += f", {self.total} {self.unit} in total, as much as {alone:.4g} trials of {self.longest} {self.unit}"
+            line += f", {self.total} {self.unit} in total"
+            if (alone := self.total / self.longest) != self.trials:  # some end early
+                line += f", as much as {alone:.4g} trials of {self.longest} {self.unit}"
         return line
 
     def slot_seconds(self, other: SearchCost, spent: float) -> Optional[float]:
