@@ -74,9 +74,21 @@ SUSPICIOUS = re.compile(
 )
 """A text in which it finds nothing holds no secret."""
 _SHELL = frozenset({"environment_variables", "prologue", "setup"})  # fields that set variables
-_SHELL_WORD = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|\\.|\$\([^)]{0,1000}\)|[^\s"'\\])+"""
-_SETTING = re.compile(rf"(?s)\b(\w+)(=|:=|:-)({_SHELL_WORD})")  # in lines of shell, also as ${NAME:=value}
-_SETENV = re.compile(rf"(?s)\b(setenv\s+)(\w+)(\s+)({_SHELL_WORD})")
+# Where lines of shell give a variable its value, by what comes before the name; the value is looked for behind the match.
+_SETTING = re.compile(
+    r"""\$\{(?P<default>\w+):?[-=]|\bsetenv\s+(?P<setenv>\w+)\s+|"(?P<double>\w+)=|'(?P<single>\w+)=|\b(?P<plain>\w+)[:+]?="""
+)
+_UNQUOTED = r"""\$\([^)]*(?:\)|\Z)|`[^`]*(?:`|\Z)|\\.|[^\s"'\\`]"""
+_QUOTED = r""""(?:[^"\\]|\\.)*(?:"|\\?\Z)|'[^']*(?:'|\Z)"""  # one that is not closed is a part of a longer text
+# A quote behind a word may be one that is around it, so it must end on its line.
+_WORD = rf"""(?:{_QUOTED}|{_UNQUOTED})(?:{_UNQUOTED}|"[^"\n]*"|'[^'\n]*')*"""
+_VALUES = {
+    "default": re.compile(r"""(?s)(?:"[^"\n]*"|'[^'\n]*'|[^}])+"""),
+    "setenv": re.compile(rf"(?s){_WORD}"),
+    "double": re.compile(r"""(?s)(?:[^"\\]|\\.)+"""),
+    "single": re.compile(r"""[^']+"""),
+    "plain": re.compile(rf"(?s){_WORD}"),
+}
 
 
 def masked(config: Any) -> Any:
@@ -133,9 +145,21 @@ def hide(text: str, path: Path) -> str:
         name, is_set, value = text.partition("=")
         text = f"{name}={MASK}" if is_set and value and _promises_secret(name) else text
     if "prologue" in path or path[:2] == ("environment", "setup"):
-        text = _SETTING.sub(lambda m: f"{m[1]}{m[2]}{MASK}" if _promises_secret(m[1]) else m[0], text)
-        text = _SETENV.sub(lambda m: f"{m[1]}{m[2]}{m[3]}{MASK}" if _promises_secret(m[2]) else m[0], text)
+        text = _hide_settings(text)
     return hide_passwords(text)
+
+
+def _hide_settings(text: str) -> str:
+    """Lines of shell, with ``MASK`` for the values of variables whose names promise a secret. Where one may end in two places, it
+    is hidden to the later one."""
+    parts, done, position = [], 0, 0
+    while setting := _SETTING.search(text, position):
+        position = setting.end()
+        form = str(setting.lastgroup)
+        if _promises_secret(setting[form]) and (value := _VALUES[form].match(text, position)):
+            parts += [text[done:position], MASK]
+            done = position = value.end()
+    return "".join([*parts, text[done:]])
 
 
 def _promises_secret(name: str) -> bool:

@@ -122,6 +122,13 @@ def test_a_text_that_cannot_be_read_is_not_shown() -> None:
         (r"A_TOKEN=a\ b B=1", f"A_TOKEN={MASK} B=1"),
         ("setenv A_TOKEN 'a b'; B=1", f"setenv A_TOKEN {MASK} B=1"),
         ("B='two words' setenv PATH x", "B='two words' setenv PATH x"),
+        ('[ -z "${A_TOKEN:-}" ] || echo "ready"', '[ -z "${A_TOKEN:-}" ] || echo "ready"'),
+        (': "${A_TOKEN:-it\'s}"; echo "x"', f': "${{A_TOKEN:-{MASK}}}"; echo "x"'),
+        ("export A_TOKEN='two", f"export A_TOKEN={MASK}"),  # a line of several
+        ('A_TOKEN="two\\', f"A_TOKEN={MASK}"),
+        ("A_TOKEN=`cat my file` B=1", f"A_TOKEN={MASK} B=1"),
+        ('run -e "A_TOKEN=two words" && echo "x"', f'run -e "A_TOKEN={MASK}" && echo "x"'),
+        ("ARGS='-e A_TOKEN=x'; ls", f"ARGS='-e A_TOKEN={MASK}'; ls"),
     ],
 )
 def test_the_whole_word_of_a_secret_in_shell_is_hidden(line: str, shown: str) -> None:
