@@ -22,7 +22,7 @@ from dethpc.domain.facts import Experiment
 from dethpc.domain.records import ConfigPolicy
 from dethpc.engine.experiments import DEFAULT_PRIORITY, LOWEST_PRIORITY
 from dethpc.errors import ConfigError, Problem, Refused, path_of
-from dethpc.master.durable.records import Records
+from dethpc.master.durable.records import RecordReader
 
 EXPERIMENTS = "EXPERIMENT"
 TASKS = "NTSC"
@@ -95,7 +95,7 @@ def _mistakes(constraints: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(path, f"must be at most {LOWEST_PRIORITY}, the last of all priorities, not {show(value)}")
 
 
-def policies_of(records: Records, workspace_id: int, workload: str = EXPERIMENTS) -> list[ConfigPolicy]:
+def policies_of(records: RecordReader, workspace_id: int, workload: str = EXPERIMENTS) -> list[ConfigPolicy]:
     """Of the workspace, then of the whole master."""
     rows = {row.workspace_id: row for row in records.find(ConfigPolicy, workload=workload)}
     return [rows[number] for number in (workspace_id, 0) if number in rows]
@@ -143,6 +143,13 @@ def _over(text: str, policy: ConfigPolicy) -> Iterator[str]:
         raise
 
 
+def without_imposed(config: dict[str, Any], policies: Sequence[ConfigPolicy]) -> dict[str, Any]:
+    """A configuration without the items of lists that ``imposed`` adds to it."""
+    for policy in policies:
+        config = _without(config, policy.invariant_config)
+    return config
+
+
 def _without(own: Any, fixed: Any) -> Any:
     """``own`` without the items of its lists that ``fixed`` has there, too: what an experiment that continues, or a fork's parent,
     got of the policy is not added once more."""
@@ -159,12 +166,14 @@ def bounded(config: ExperimentConfig, policies: Sequence[ConfigPolicy]) -> Exper
     """With the bounds of the constraints where it names none: an experiment without ``max_slots`` or ``priority`` is bound by them,
     too. Raises Refused where it names others."""
     check_constraints(config.resources, policies)
-    update: dict[str, Any] = {}
-    if config.resources.max_slots is None and (most := most_slots(policies)) is not None:
-        update["max_slots"] = most
-    if config.resources.priority is None and (priority := _usual_priority(policies)) is not None:
-        update["priority"] = priority
+    update = _usual(config.resources, policies)
     return config.model_copy(update={"resources": config.resources.model_copy(update=update)}) if update else config
+
+
+def _usual(resources: Bounds, policies: Sequence[ConfigPolicy]) -> dict[str, Any]:
+    """What stands for the ``max_slots`` and the ``priority`` that ``resources`` do not name."""
+    values = {"max_slots": usual_slots(policies), "priority": _usual_priority(policies)}
+    return {name: value for name, value in values.items() if value is not None and getattr(resources, name) is None}
 
 
 def bounded_task(config: TaskConfig, policies: Sequence[ConfigPolicy]) -> TaskConfig:
@@ -188,15 +197,11 @@ def _usual_priority(policies: Sequence[ConfigPolicy]) -> int | None:
     return max(DEFAULT_PRIORITY, *limits) if limits else None
 
 
-def most_slots(policies: Sequence[ConfigPolicy]) -> int | None:
-    """The least of the bounds; None: there is none."""
-    return min((most for policy in policies if (most := _max_slots(policy)) is not None), default=None)
-
-
 def usual_slots(policies: Sequence[ConfigPolicy]) -> int | None:
     """``max_slots`` of what names none: what they fix, else the least of the bounds; None: nothing bounds it."""
     value, _ = _fixed(policies).get("max_slots", (None, None))
-    return most_slots(policies) if value is None else int(value)
+    bounds = (most for policy in policies if (most := _max_slots(policy)) is not None)
+    return min(bounds, default=None) if value is None else int(value)
 
 
 def _fixed(policies: Sequence[ConfigPolicy]) -> dict[str, tuple[Any, ConfigPolicy]]:
@@ -225,12 +230,14 @@ def check_constraints(resources: Bounds, policies: Sequence[ConfigPolicy]) -> No
         check_priority(resources.priority, policy)
 
 
-def bound(experiment: Experiment, policies: Sequence[ConfigPolicy]) -> int | None:
-    """The ``max_slots`` that an experiment gets which moves to where these hold and names none; None: it keeps what it has. Raises
-    Refused where they do not allow it."""
+def bounds_there(experiment: Experiment, policies: Sequence[ConfigPolicy]) -> dict[str, Any]:
+    """The ``max_slots`` and the ``priority`` that an experiment gets which moves to where these hold and names none. What has ended
+    or runs elsewhere is bound by nothing. Raises Refused where they do not allow what it names."""
+    if experiment.state.terminal or not experiment.kind.submitted:
+        return {}
     resources = ExperimentConfig.from_json(experiment.config).resources
     check_constraints(resources, policies)
-    return most_slots(policies) if resources.max_slots is None and not experiment.state.terminal else None
+    return _usual(resources, policies)
 
 
 def check_priority(priority: int | None, policy: ConfigPolicy) -> None:

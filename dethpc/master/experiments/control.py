@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 from uuid import uuid4
 
 from dethpc.domain.environment import Environment
 from dethpc.domain.facts import Experiment, Row
+from dethpc.domain.records import ConfigPolicy
 from dethpc.engine import events
-from dethpc.engine.changes import UNSET, ExperimentChanges
+from dethpc.engine.changes import ExperimentChanges
 from dethpc.engine.queueing.dispatch_order import order
 from dethpc.engine.queueing.jobs import ExperimentState
 from dethpc.errors import NotFound
 from dethpc.master.durable.ledger import Read
 from dethpc.master.durable.records import RecordReader
-from dethpc.master.experiments import environments
+from dethpc.master.experiments import environments, filing
 from dethpc.master.experiments.checkpoint_uses import needed_elsewhere
-from dethpc.master.experiments.filing import open_project
+from dethpc.master.experiments.config_policies import bounds_there, policies_of
 from dethpc.master.parts import Parts
 from dethpc.master.submitting.admission import Admission
 from dethpc.state import queries
@@ -48,17 +50,30 @@ class Control:
         """See ``Ledger.do_planned``."""
         self._ledger.do_planned(read)
 
-    def move(self, experiment_id: int, project_id: int, max_slots: int | None = None) -> None:
-        """``max_slots``: the limit that it has there; None: as before. Raises NotFound, Refused for a project that takes none when
-        this is decided: it may be deleted meanwhile."""
-        changes = ExperimentChanges(project_id=project_id, max_slots=UNSET if max_slots is None else max_slots)
-        event = events.ChangeExperiment(experiment_id, changes, time.time())
+    def move(self, experiment_id: int, project_id: int) -> None:
+        """To a project; policies of another workspace may bind it there. Raises NotFound, Refused, also for a project that takes
+        none when this is decided: it may be deleted meanwhile."""
 
         def checked() -> events.Event:
-            open_project(RecordReader(self._store), project_id)
+            records = RecordReader(self._store)
+            project = filing.open_project(records, project_id)
+            with self._store.read() as connection:
+                experiment = queries.experiment(connection, experiment_id)
+            bounds: dict[str, Any] = {}
+            if filing.project(records, experiment.project_id).workspace_id != project.workspace_id:
+                bounds = self.bounds_there(experiment, policies_of(records, project.workspace_id))
+            changes = ExperimentChanges(project_id=project_id, **bounds)
+            event = events.ChangeExperiment(experiment_id, changes, time.time())
             return event if experiment_id in self._ledger.state.experiments else self._with_its_experiment(event)
 
         self._ledger.do_after(checked)
+
+    def bounds_there(self, experiment: Experiment, policies: Sequence[ConfigPolicy]) -> dict[str, Any]:
+        """See ``config_policies.bounds_there``; without a priority where the queue of its pool has none."""
+        bounds = bounds_there(experiment, policies)
+        if self._ledger.state.rules_of(experiment.pool).kind != "priority":
+            bounds.pop("priority", None)
+        return bounds
 
     def delete(self, experiment_id: int) -> None:
         """Begin to: a task removes its files, but for the environment of its jobs, which holds secrets and goes at once."""

@@ -103,6 +103,7 @@ class Creator:
                 complete=not request.validate_only,
                 sent=sent,
                 defaults=self._defaults_in(request.workspace, whole_yaml),
+                bound=config_policies.usual_slots(request.policies),
             )
         config = config_policies.bounded(config, request.policies)
         if request.validate_only:
@@ -155,10 +156,13 @@ class Creator:
             row = queries.experiment(connection, experiment_id)
         changes = _revealed_text(changes, self._store, self.defaults(), owner, experiment_id)
         before = ExperimentConfig.from_json(row.config)
-        # Trials of a search go on unchanged, or not at all.
-        with config_policies.imposed(changes, policies if before.searcher.name == "single" else ()) as whole_changes:
-            changed = continued(experiment_id, before, whole_changes)
-        config, more = self._admission.limited(changed)
+        if before.searcher.name == "single":  # trials of a search go on unchanged, or not at all
+            before = ExperimentConfig.from_json(config_policies.without_imposed(row.config, policies))
+            with config_policies.imposed(changes, policies) as whole_changes:
+                changed = continued(experiment_id, before, whole_changes)
+        else:
+            changed = continued(experiment_id, before, changes)
+        config, more = self._admission.limited(changed, config_policies.usual_slots(policies))
         config = config_policies.bounded(config, policies)
         self._admission.check(config)
         environments.keep_for_copy(self._home, row)
@@ -284,9 +288,10 @@ class Creator:
         complete: bool = True,
         sent: Environment | None = None,
         defaults: dict[str, Any] | None = None,
+        bound: int | None = None,
     ) -> tuple[ExperimentConfig, Told]:
         """The configuration, and what is to be told about it. Not ``complete``: the context may be missing. ``defaults``: in the
-        place of those of the site."""
+        place of those of the site. ``bound``: see ``Admission.limited``."""
         notes: list[str] = []
         defaults = self.defaults() if defaults is None else defaults
         loaded = load_config(config_yaml, file="config", defaults=defaults)
@@ -306,7 +311,7 @@ class Creator:
             config, more = requested_resources.fold(config_yaml, script, shell, self._cluster(defaults))
             config = config.model_copy(update={"entrypoint": entrypoint})
             notes += more
-        config, more = self._admission.limited(config)
+        config, more = self._admission.limited(config, bound)
         notes += more
         notes += self._of_no_effect(config)
         draws.try_out(getattr(config.searcher, "sampler", None), config.space)

@@ -87,10 +87,11 @@ class Admission:
         if problems:
             raise ConfigError(problems)
 
-    def limited(self, config: ExperimentConfig) -> tuple[ExperimentConfig, list[str]]:
-        """The configuration with the site's limit on slots, and what is to be told of it."""
+    def limited(self, config: ExperimentConfig, bound: int | None = None) -> tuple[ExperimentConfig, list[str]]:
+        """The configuration with the site's limit on slots where it names none, and a note of that. ``bound``: of config policies,
+        which count where they allow less."""
         most = self._site.limits.slots_per_experiment
-        if most is None or config.resources.max_slots is not None:
+        if most is None or config.resources.max_slots is not None or (bound is not None and bound <= most):
             return config, []
         note = f"resources.max_slots is {most}: the site allows one experiment no more slots at once"
         narrower = max(1, _trials(config)) * config.resources.slots_per_trial > most

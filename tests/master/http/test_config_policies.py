@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from dethpc.client.nouns import config_policies, experiments, jobs, tasks, workspaces
+from dethpc.domain.facts import Experiment
 from dethpc.domain.records import ConfigPolicy
-from dethpc.errors import ConfigError, NotFound, Refused
+from dethpc.errors import ConfigError, NotFound, Refused, StoreError
 from dethpc.master.rebuild import recreate
 from dethpc.state import open_store
 from dethpc.state.queries import records as stored
@@ -92,14 +93,15 @@ def test_a_project_moves_where_what_has_not_ended_in_it_is_allowed(served: Serve
 
 
 @pytest.mark.parametrize("way", ["one", "several", "run", "project"])
-def test_what_names_no_max_slots_gets_the_bound_where_it_moves_to(served: Served, way: str) -> None:
+def test_what_names_no_bound_gets_that_of_where_it_moves_to(served: Served, way: str) -> None:
     vision, lab = (workspaces.create_workspace(served.session, name)["id"] for name in ("Vision", "Lab"))
     there = workspaces.create_project(served.session, vision, "Digits")["id"]
     project = workspaces.create_project(served.session, lab, "Digits of the lab")["id"]
-    config_policies.put(served.session, "constraints: {resources: {max_slots: 2}}", vision)
+    config_policies.put(served.session, "constraints: {resources: {max_slots: 2}, priority_limit: 60}", vision)
     place = {"workspace": "Lab", "project": "Digits of the lab"}
     free = experiments.create(served.session, yaml.safe_dump({**yaml.safe_load(YAML), **place}), [])["experiment"]["id"]
     bound = created(served, **place, resources={"max_slots": 1})["id"]
+    served.session.patch(f"/api/v1/experiments/{bound}", {"resources": {"priority": 70}})
     run = served.session.get(f"/api/v1/experiments/{free}/trials")["trials"][0]["id"] if way == "run" else 0
     to = {"destinationProjectId": there}
     if way == "one":
@@ -111,10 +113,46 @@ def test_what_names_no_max_slots_gets_the_bound_where_it_moves_to(served: Served
         served.session.post("/api/v1/runs/move", {"runIds": [run], "sourceProjectId": project, **to})
     else:
         workspaces.move_project(served.session, project, vision)
-    limits = [
-        experiments.get(served.session, id)["experiment"]["config"]["resources"]["max_slots"] for id in (free, bound)
-    ]
-    assert limits == [2, 1]
+    resources = [experiments.get(served.session, id)["experiment"]["config"]["resources"] for id in (free, bound)]
+    assert [(each["max_slots"], each["priority"]) for each in resources] == [(2, 60), (1, 70)]
+    assert [row["priority"] for row in served.session.get("/api/v1/job-queues")["jobs"]] == [60], "of the active one"
+
+
+def test_what_has_ended_and_what_stays_in_its_workspace_moves_unbound(served: Served) -> None:
+    vision = workspaces.create_workspace(served.session, "Vision")["id"]
+    here, there = (workspaces.create_project(served.session, vision, name)["id"] for name in ("Digits", "Letters"))
+    place = {"workspace": "Vision", "project": "Digits"}
+    free = created(served, **place, resources={"slots_per_trial": 3})["id"]
+    ended = created(served, resources={"slots_per_trial": 3})["id"]
+    experiments.act(served.session, ended, "kill")
+    config_policies.put(served.session, "constraints: {resources: {max_slots: 2}}", vision)
+    for id, destination in ((free, there), (ended, here)):
+        workspaces.move_experiment(served.session, id, destination)
+        row = experiments.get(served.session, id)["experiment"]
+        assert (row["projectId"], row["config"]["resources"]["max_slots"]) == (destination, None)
+
+
+def test_a_project_moves_with_its_bounds_or_not_at_all(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    vision, lab = (workspaces.create_workspace(served.session, name)["id"] for name in ("Vision", "Lab"))
+    project = workspaces.create_project(served.session, lab, "Digits")["id"]
+    id = created(served, workspace="Lab", project="Digits")["id"]
+    config_policies.put(served.session, "constraints: {resources: {max_slots: 2}}", vision)
+    commit = type(served.daemon.store).commit
+
+    def fail(store: Any, rows: Any) -> None:
+        if any(isinstance(row, Experiment) for row in rows):
+            raise StoreError("the disk is full")
+        commit(store, rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(served.daemon.store), "commit", fail)
+        with pytest.raises(Exception, match="the disk is full"):
+            workspaces.move_project(served.session, project, vision)
+    assert workspaces.project_by_id(served.session, project)["workspaceId"] == lab
+    workspaces.move_project(served.session, project, vision)
+    assert workspaces.project_by_id(served.session, project)["workspaceId"] == vision
+    assert experiments.get(served.session, id)["experiment"]["config"]["resources"]["max_slots"] == 2
+    assert any(f'"workspace_id":{vision}' in line.replace(" ", "") for line in served.daemon.parts.home.records.open())
 
 
 @pytest.mark.parametrize(
@@ -141,6 +179,13 @@ def test_lists_of_a_policy_do_not_grow_with_forks_and_what_is_continued(served: 
     variables = fork["experiment"]["config"]["environment"]["environment_variables"]
     assert variables == row["config"]["environment"]["environment_variables"]
     assert str(variables).count("SITE=alps") == str(variables).count("A=1")
+    single = {"name": "single", "metric": "loss"}
+    id = created(served, searcher=single, environment={"environment_variables": ["A=1"]})["id"]
+    experiments.act(served.session, id, "kill")
+    override = "environment: {environment_variables: [B=2]}"
+    served.session.post("/api/v1/experiments/continue", {"id": id, "overrideConfig": override})
+    variables = experiments.get(served.session, id)["config"]["environment"]["environment_variables"]
+    assert str(variables).count("SITE=alps") == str(variables).count("A=1") == str(variables).count("B=2")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from dethpc.domain.states import State
 from dethpc.engine import events
 from dethpc.errors import NotFound, StoreError
 from dethpc.master.tasks import launching
-from tests.master.conftest import Served, experiment, trained, trial
+from tests.master.conftest import Published, Served, experiment, trained, trial
 
 Json = dict[str, Any]
 

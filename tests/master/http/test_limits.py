@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dethpc.client.nouns import config_policies
 from dethpc.config.site import SiteConfig
 from dethpc.errors import ConfigError, Refused
 from tests.master.conftest import Served
@@ -50,6 +51,12 @@ def test_an_experiment_has_no_more_slots_at_once_and_cannot_be_given_more(served
         served.session.get(f"/api/v1/experiments/{created['id']}")["experiment"]["config"]["resources"]["max_slots"]
         == 1
     )
+
+
+def test_a_policy_that_allows_less_counts(served: Served) -> None:
+    for most, least in ((1, 1), (9, 2)):
+        config_policies.put(served.session, f"constraints: {{resources: {{max_slots: {most}}}}}")
+        assert create(served, text())["config"]["resources"]["max_slots"] == least
 
 
 def test_who_got_within_a_later_limit_moves_whatever_was_asked_at_first(served: Served) -> None:

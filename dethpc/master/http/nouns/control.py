@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
@@ -11,7 +11,6 @@ from fastapi import Depends
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from dethpc.domain.records import ConfigPolicy, Project
 from dethpc.domain.roles import Role
 from dethpc.engine import events
 from dethpc.engine.changes import ExperimentChanges
@@ -26,7 +25,6 @@ from dethpc.master.http.access import (
     TheControl,
     TheCreator,
     TheRecords,
-    TheServices,
     TheStore,
     VisibleRecords,
 )
@@ -35,7 +33,6 @@ from dethpc.master.http.nouns.experiments import Experiment, launch_warnings, on
 from dethpc.master.http.router import new_router
 from dethpc.state import queries
 from dethpc.state.queries import ExperimentFilter, Order, Page
-from dethpc.state.store import ReadStore
 
 
 class ContinueRequest(Wire):
@@ -186,18 +183,12 @@ def unarchive(experiment_id: int, control: TheControl, who: Editor) -> dict[str,
 
 @router.post("/experiments/{experiment_id}/move")
 def move(
-    experiment_id: int,
-    request: ExperimentMove,
-    services: TheServices,
-    visible: VisibleRecords,
-    store: TheStore,
-    who: Editor,
+    experiment_id: int, request: ExperimentMove, control: TheControl, visible: VisibleRecords, who: Editor
 ) -> dict[str, Any]:
     """To another project. Raises Refused where the workspace's policies do not allow its configuration."""
     project = filing.open_project(visible, request.destination_project_id)
     who.must_be(Role.EDITOR, project.workspace_id)
-    policies = config_policies.policies_of(services.records, project.workspace_id)
-    move_experiment(services.control, experiment_id, project, store, policies)
+    control.move(experiment_id, project.id)
     return {}
 
 
@@ -252,13 +243,10 @@ def delete_all(chosen: Chosen, control: TheControl) -> Results:
 
 
 @router.post("/projects/{project_id}/experiments/move")
-def move_all(
-    chosen: Chosen, control: TheControl, records: TheRecords, visible: VisibleRecords, store: TheStore
-) -> Results:
+def move_all(chosen: Chosen, control: TheControl, visible: VisibleRecords) -> Results:
     project = filing.open_project(visible, chosen.destination_project_id)
     chosen.may_file_into(project.workspace_id)
-    policies = config_policies.policies_of(records, project.workspace_id)
-    return _each(partial(move_experiment, control, project=project, store=store, policies=policies), chosen)
+    return _each(lambda id: control.move(id, project.id), chosen)
 
 
 def _each(act: Callable[[int], Any], chosen: ChosenExperiments) -> Results:
@@ -286,13 +274,3 @@ def error_of(act: Callable[..., Any], *subject: Any) -> str:
 
 def _archive(control: Control, experiment_id: int, archived: bool) -> None:
     control.do(events.ChangeExperiment(experiment_id, ExperimentChanges(archived=archived), clock.time()))
-
-
-def move_experiment(
-    control: Control, experiment_id: int, project: Project, store: ReadStore, policies: Sequence[ConfigPolicy]
-) -> None:
-    most = None
-    if policies:
-        with store.read() as connection:
-            most = config_policies.bound(queries.experiment(connection, experiment_id), policies)
-    control.move(experiment_id, project.id, most)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import secrets
 import string
 import time as clock
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -22,6 +21,7 @@ from dethpc.errors import AlreadyExists, NotFound, Refused
 from dethpc.master.durable.ledger import Plan
 from dethpc.master.durable.records import Records
 from dethpc.master.experiments import config_policies, filing
+from dethpc.master.experiments.control import Control
 from dethpc.master.http.access import (
     Editor,
     Limit,
@@ -199,20 +199,21 @@ def move_project(
     project_id: int, request: ProjectMove, records: TheRecords, control: TheControl, who: Editor
 ) -> dict[str, Any]:
     """To another workspace, with its experiments. Raises Refused where its policies do not allow one that has not ended."""
-    bounds: dict[int, int] = {}
     who.must_be(Role.EDITOR, request.destination_workspace_id)
-    with records.exclusive():
+
+    def plan() -> Plan:
         row = mutable(filing.project(records, project_id), "project")
         space = filing.open_workspace(records, request.destination_workspace_id)
         _refuse_archived(records, row)
-        if space.id != row.workspace_id:
-            there = [one for one in records.find(stored.Project, deleted=False) if one.workspace_id == space.id]
-            must_differ("project", row.name, there)
-            bounds = _within_policies(records, row.id, space.id)
-            records.put(replace(row, workspace_id=space.id))
-    for id, most in bounds.items():
-        with suppress(NotFound, Refused):  # it has ended since
-            control.do(events.ChangeExperiment(id, ExperimentChanges(max_slots=most), clock.time()))
+        if space.id == row.workspace_id:
+            return Plan([])
+        there = [one for one in records.find(stored.Project, deleted=False) if one.workspace_id == space.id]
+        must_differ("project", row.name, there)
+        return Plan(list(_bounds_there(records, control, row.id, space.id)), [replace(row, workspace_id=space.id)])
+
+    with records.exclusive():
+        control.do_planned(plan)
+        records.copy(stored.Project, [(project_id,)])
     return {}
 
 
@@ -254,24 +255,24 @@ def _refuse_archived(records: Records, row: stored.Project) -> None:
         raise Refused(f"project {row.name!r} is archived: unarchive it before you change it")
 
 
-def _within_policies(records: Records, project_id: int, workspace_id: int) -> dict[int, int]:
-    """``max_slots`` of those experiments of the project which those of the workspace bound. Raises Refused where they do not allow
-    what has not ended."""
+def _bounds_there(
+    records: Records, control: Control, project_id: int, workspace_id: int
+) -> Iterator[events.ChangeExperiment]:
+    """What those experiments of the project get which the policies of the workspace bind. Raises Refused where they do not allow
+    one."""
     policies = config_policies.policies_of(records, workspace_id)
     if not policies:
-        return {}
+        return
     criteria = ExperimentFilter(project_id=project_id, states=frozenset({State.ACTIVE.value, State.PAUSED.value}))
     with records.reading() as connection:
         experiments, _, _ = queries.list_experiments(connection, criteria, Order("id"), Page(limit=None))
-    bounds: dict[int, int] = {}
     for experiment in experiments:
         try:
-            most = config_policies.bound(experiment, policies)
+            bounds = control.bounds_there(experiment, policies)
         except Refused as refusal:
             raise Refused(f"experiment {experiment.id}: {refusal}") from None
-        if most is not None:
-            bounds[experiment.id] = most
-    return bounds
+        if bounds:
+            yield events.ChangeExperiment(experiment.id, ExperimentChanges(**bounds), clock.time())
 
 
 _KEY = string.ascii_uppercase + string.digits

@@ -18,10 +18,10 @@ from dethpc.domain.roles import Role
 from dethpc.engine import events
 from dethpc.errors import Refused
 from dethpc.master.durable.records import Records
-from dethpc.master.experiments import config_policies, filing
+from dethpc.master.experiments import filing
 from dethpc.master.http.access import EditorSomewhere, TheControl, TheRecords, TheStore, VisibleRecords
 from dethpc.master.http.models import Wire
-from dethpc.master.http.nouns.control import Result, Results, error_of, move_experiment
+from dethpc.master.http.nouns.control import Result, Results, error_of
 from dethpc.master.http.nouns.listings import is_multitrial
 from dethpc.master.http.router import new_router
 from dethpc.state.queries import Page
@@ -110,11 +110,10 @@ def delete(chosen: Chosen, control: TheControl) -> Results:
 
 
 @router.post("/move")
-def move(chosen: Chosen, control: TheControl, records: TheRecords, visible: VisibleRecords, store: TheStore) -> Results:
+def move(chosen: Chosen, control: TheControl, visible: VisibleRecords) -> Results:
     """With their experiments, all of whose runs move."""
     project = filing.open_project(visible, chosen.request.destination_project_id or 0)
     chosen.may_file_into(project.workspace_id)
-    policies = config_policies.policies_of(records, project.workspace_id)
     moved: set[int] = set()
 
     def act(row: RunRow) -> None:
@@ -122,7 +121,7 @@ def move(chosen: Chosen, control: TheControl, records: TheRecords, visible: Visi
             raise Refused(f"run {row.trial.id} is one of several of experiment {row.experiment.id}, and is skipped")
         _refuse_archived(row)
         if row.experiment.id not in moved:
-            move_experiment(control, row.experiment.id, project, store, policies)
+            control.move(row.experiment.id, project.id)
             moved.add(row.experiment.id)
 
     return _each(act, chosen)
