@@ -46,7 +46,8 @@ _LONGEST_NAME = 60
 class NewTask(NamedTuple):
     """What a client sends for a task. ``config``: a mapping, or YAML. ``defaults``: what its kind gives to the configuration.
     ``environment``: that of the client's shell; None: it sends none. ``services`` and ``details``: see ``TaskSettings``.
-    ``parent``: whose context and environment it has where it brings none. ``user_id``: who launches it."""
+    ``files_of``: whose files it begins with where it brings none. Its environment is that of the task that it is forked from, else
+    of its parent, where it brings none. ``user_id``: who launches it."""
 
     kind: TaskKind
     config: Mapping[str, Any] | str
@@ -61,6 +62,7 @@ class NewTask(NamedTuple):
     details: Mapping[str, Any] = {}
     parent: Task | None = None
     forked_from: Task | None = None
+    files_of: Task | None = None
     no_pause: bool = False
     user_id: int = OWNER_ID
 
@@ -160,7 +162,7 @@ class Launcher:
 
     def _of_relative(self, request: NewTask) -> Environment | None:
         """Raises Refused where it was removed."""
-        relative = request.parent or request.forked_from
+        relative = request.forked_from or request.parent
         if relative is None:
             return None
         environment = environments.kept(self._home, relative.queue_id)
@@ -172,10 +174,9 @@ class Launcher:
 
     def _inherited(self, request: NewTask) -> str:
         """Raises ContextError, also where it was removed."""
-        for relative in (request.parent, request.forked_from):
-            if relative is not None:
-                self.context(relative)
-                return TaskSettings.of(relative).context_sha256
+        if request.files_of is not None:
+            self.context(request.files_of)
+            return TaskSettings.of(request.files_of).context_sha256
         raise ContextError("the task has no files; send an empty list for none")
 
     # --- tasks that were launched

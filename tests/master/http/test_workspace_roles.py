@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import time
@@ -20,6 +21,7 @@ from dethpc.domain.records import RoleAssignment, TokenKind, User, WorkspaceRole
 from dethpc.domain.roles import Role
 from dethpc.domain.states import AttemptState, RunState, State
 from dethpc.errors import ForbiddenException, NotFound, Refused
+from dethpc.master.durable import contexts
 from dethpc.master.http.auth import mint_run_token
 from dethpc.master.rebuild import recreate
 from dethpc.state import open_store
@@ -27,6 +29,7 @@ from dethpc.state.queries import records as stored
 from tests.master.conftest import T0, Published, Served, experiment, run_of, trained, trial, uuid_of
 from tests.master.http.test_control import YAML
 from tests.master.http.test_every_answer import QUERIES
+from tests.master.http.test_experiments import file
 from tests.master.http.test_roles import ADMIN, BODIES, EDITOR, RUNS, VIEWER, Missing, rows
 from tests.master.webhooks.receiver import SITE
 from tests.waiting import LONG_ENOUGH
@@ -586,6 +589,23 @@ def test_a_task_that_is_forked_or_has_a_parent_is_in_its_project(two: Two) -> No
             task = session.post("/api/v1/generic-tasks", {**generic, relation: first})["taskId"]
             (row,) = [one for one in user.get("/api/v1/launched-tasks")["tasks"] if one["id"] == task]
             assert row["workspaceId"] == 2
+    owner.post("/api/v1/projects/2/archive")
+    with pytest.raises(NotFound, match="is archived: .*; the other task is in it: name a project that takes this one"):
+        user.post("/api/v1/generic-tasks", {**generic, "parentId": first})
+
+
+def test_a_fork_has_the_files_of_its_origin_whatever_its_parent_is(two: Two) -> None:
+    user = two.user(Role.EDITOR)
+    generic = {"config": "entrypoint: [sleep, '60']\nresources: {slots: 0}\n", "projectId": 2}
+
+    def created(**fields: Any) -> str:
+        return str(user.post("/api/v1/generic-tasks", {**generic, **fields})["taskId"])
+
+    parent, origin = (created(contextDirectory=[file(name, "x")]) for name in ("parent", "origin"))
+    for fields, name in (({}, "origin"), ({"inheritContext": True}, "parent")):
+        task = created(forkedFrom=origin, parentId=parent, **fields)
+        targz = base64.b64decode(user.get(f"/api/v1/tasks/{task}/context_directory")["b64Tgz"])
+        assert [member.name for member in contexts.members(targz)] == [name]
 
 
 def test_an_editor_of_a_workspace_reports_what_trains_elsewhere(two: Two) -> None:

@@ -84,19 +84,25 @@ def create_generic_task(
     config: Any = request.config
     if origin is not None and not request.config.strip():
         config = {name: value for name, value in shown(origin).items() if value is not None}
-    project = filing.open_for_task(filing.open_project, visible, request.project_id or usual)
+    try:
+        project = filing.open_for_task(filing.open_project, visible, request.project_id or usual)
+    except NotFound as refusal:
+        if request.project_id:
+            raise
+        raise NotFound(f"{refusal}; the other task is in it: name a project that takes this one (--project)") from None
     who.must_be(Role.EDITOR, project.workspace_id)
-    inherits = request.inherit_context or (origin is not None and not request.context_directory)
+    files_of = parent if request.inherit_context else None if request.context_directory else origin
     new = NewTask(
         TaskKind.GENERIC,
         config,
-        None if inherits else contexts.pack(request.context_directory or []),
+        None if files_of else contexts.pack(request.context_directory or []),
         workspace=filing.workspace(records, project.workspace_id),
         project_id=project.id,
         policies=config_policies.policies_of(records, project.workspace_id, config_policies.TASKS),
         environment=contexts.decoded("environment", request.environment) if request.environment else None,
         parent=parent,
         forked_from=origin,
+        files_of=files_of,
         no_pause=bool(request.no_pause),
         user_id=who.user_id,
     )
