@@ -112,12 +112,10 @@ def change_password(username: Optional[str]) -> None:
 @click.option("-a", "--all", "everywhere", is_flag=True, help="Every login and access token, wherever it is used.")
 def logout(everywhere: bool) -> None:
     """End the login or access token that you use, or all of them. Your token file stays good."""
-    from dethpc.client.address import token
     from dethpc.client.nouns import users
-    from dethpc.client.proof import OwnerToken
 
     session = connect()
-    if not everywhere and isinstance(token(session.url), OwnerToken):
+    if not everywhere and session.is_owners:
         raise Failed(
             ["you use your token file, so there is no login to end; det user logout --all ends all other logins"]
         )

@@ -13,7 +13,8 @@ from click.testing import CliRunner
 
 from dethpc.cli import main
 from dethpc.client import Session
-from dethpc.client.login import login
+from dethpc.client.address import stored_login
+from dethpc.client.login import login, remember
 from dethpc.client.nouns import users
 from dethpc.domain.roles import Role
 from dethpc.errors import Refused, Unauthorized
@@ -301,3 +302,20 @@ def test_nobody_logs_in_by_a_password_that_was_changed_meanwhile(auth: Auth, mon
     monkeypatch.setattr(auth._passwords, "check", changed_meanwhile)
     with pytest.raises(Unauthorized, match="changed meanwhile"):
         auth.login("ada", PASSWORD, hashed=False)
+
+
+def test_at_ones_own_master_the_login_of_a_named_user_ends_and_the_token_file_stays(
+    served: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home = served.daemon.installation.home
+    home.master_file.write_text(json.dumps({"url": served.url}))
+    monkeypatch.setenv("DETHPC_HOME", str(home.root))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("DET_MASTER", served.url)
+    users.create(served.session, "grace", PASSWORD)
+    remember(served.url, "grace", login(served.url, "grace", PASSWORD))
+    refused = CliRunner().invoke(main, ["user", "logout"])
+    assert refused.exit_code == 1 and "you use your token file" in refused.output
+    assert CliRunner().invoke(main, ["-u", "grace", "user", "logout"]).output == "grace is logged out\n"
+    with pytest.raises(Unauthorized):
+        users.me(Session(served.url, stored_login(served.url, "grace")))
