@@ -49,10 +49,10 @@ def connect(*, start: bool = True) -> Session:
 
 def address() -> str:
     """Of the master, for who logs in: that user, whom ``-u`` may name, has no token yet. Raises MasterUnreachable."""
-    session = _session(_settings()._replace(user=None))
-    if session is None:
+    url = _url(_settings())
+    if url is None:
         raise errors.MasterUnreachable(_NONE)
-    return session.url
+    return url
 
 
 _SOON = 1.0  # seconds
@@ -112,18 +112,21 @@ def _settings() -> Settings:
 
 def _session(settings: Settings) -> Optional[Session]:
     """None when no master is known."""
-    from dethpc.client import Session, master_url, token
+    from dethpc.client import Session
+    from dethpc.client.login import token_at
+
+    url = _url(settings)
+    return Session(url, token_at(url, settings.user), certain=not settings.master) if url else None
+
+
+def _url(settings: Settings) -> Optional[str]:
+    from dethpc.client import master_url
     from dethpc.client.address import canonical
-    from dethpc.client.login import token_of
 
     try:
-        url = canonical(settings.master) if settings.master else master_url(home_only())
+        return canonical(settings.master) if settings.master else master_url(home_only())
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="'-m' / '--master' / DET_MASTER") from None
-    if url is None:
-        return None
-    own = token(url) if not settings.user else token_of(settings.user, url)
-    return Session(url, own, certain=not settings.master)
 
 
 def home_only() -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any, Dict, Optional, Tuple
 from dethpc.client import address
 from dethpc.client.session import Session
 from dethpc.client.transport import HttpTransport
-from dethpc.errors import Unauthorized
+from dethpc.errors import MasterUnreachable, UnauthenticatedException, Unauthorized
 from dethpc.rundir.files import read_object, write_json
 
 Trust = Tuple[Optional[str], Optional[str]]
@@ -39,31 +39,39 @@ def login(url: str, user: str, password: str, *, cert: Optional[str] = None, cer
     return token
 
 
-def token_at(url: str, user: Optional[str] = None, trust: Trust = (None, None)) -> Optional[str]:
-    """The token of ``user``, else of whom DET_USER names, else the usual one. Raises Unauthorized: see ``token_of``."""
-    named = user or os.environ.get("DET_USER")
-    return token_of(named, url, trust) if named else address.token(url)
+def token_at(url: Optional[str], user: Optional[str] = None, trust: Trust = (None, None)) -> Optional[str]:
+    """The token of ``user``, else of the user that DET_USER names, else ``address.token``. ``url``: None for the home's own master
+    before its first start. ``trust``: as ``cert`` and ``cert_name`` of HttpTransport.
 
-
-def token_of(user: str, url: str, trust: Trust = (None, None)) -> Optional[str]:
-    """Of ``user`` alone, not of whoever has logged in last. DET_USER's is DET_USER_TOKEN; with DET_PASS it is made where there is
-    none that is good. ``trust``: as ``cert`` and ``cert_name`` of HttpTransport.
-
-    Raises Unauthorized where there is no login of that user.
+    Raises UnauthenticatedException where that user has no login, MasterUnreachable where there is no master to have one at.
     """
+    name = user or os.environ.get("DET_USER")
+    return _token_of(name, url, trust) if name else address.token(url)
+
+
+def _token_of(user: str, url: Optional[str], trust: Trust) -> Optional[str]:
+    """Of ``user`` alone, not of whoever has logged in last. DET_USER_TOKEN and DET_PASS are those of DET_USER; without it
+    DET_USER_TOKEN is the Unix user's. With DET_PASS a token is made where there is none that is good.
+
+    Raises UnauthenticatedException, MasterUnreachable.
+    """
+    name = os.environ.get("DET_USER")
+    environment_token = os.environ.get("DET_USER_TOKEN") if name in (None, "", user) else None
     own = user == _unix_user()
-    if own and (key := os.environ.get("DET_USER_TOKEN") or address.owner_token(url)):
+    if own and (key := environment_token or address.owner_token(url)):
         return key
-    of_environment = user == os.environ.get("DET_USER")
-    password = os.environ.get("DET_PASS") if of_environment else None
-    if of_environment and not password and (key := os.environ.get("DET_USER_TOKEN")):
-        return key
+    password = os.environ.get("DET_PASS") if name == user else None
+    if name == user and not password and environment_token:
+        return environment_token
+    if url is None:
+        raise MasterUnreachable("no master is known: set DET_MASTER, or start one with `det master up`")
     stored = address.stored_login(url, user)
     if password and not (stored and _is_good(url, stored, trust)):
         stored = login(url, user, password, cert=trust[0], cert_name=trust[1])
         remember(url, user, stored)
     if stored is None and (not own or address.stored_login(url) is not None):
-        raise Unauthorized(f"there is no login of user {user!r} at {url}; log in first: det -m {url} user login {user}")
+        message = f"there is no login of user {user!r} at {url}; log in first: det -m {url} user login {user}"
+        raise UnauthenticatedException(message, 401)
     return stored
 
 
