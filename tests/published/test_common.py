@@ -15,6 +15,8 @@ from determined import core, tensorboard
 from determined import errors as errors_of_training
 from determined.common import api, storage, util
 from determined.common.api import authentication, bindings, certs, errors
+from dethpc.client.login import remember
+from dethpc.client.nouns import users
 from dethpc.errors import ConfigError
 from tests.master.conftest import Served, served, site
 
@@ -78,6 +80,33 @@ def test_a_session_raises_what_scripts_catch(served: Served, monkeypatch: pytest
         with pytest.raises(errors.APIException) as refused:
             session.post("api/v1/experiments", json={"config": "searcher: {name: rnadom}\n"})
     assert refused.value.status_code == 400 and "rnadom" in refused.value.message
+
+
+def test_a_session_is_of_the_user_who_is_meant_or_of_none(
+    served: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for name in ("bob", "carol"):
+        users.create(served.session, name, f"Correct-horse-{name}")
+    remember(served.url, "carol", authentication.login(served.url, "carol", "Correct-horse-carol")._token or "")
+
+    def name_of(user: str | None = None) -> str:
+        with authentication.login_with_cache(served.url, user) as session:
+            name = session.get("/api/v1/me").json()["user"]["username"]
+            assert session.username == name
+            return str(name)
+
+    assert name_of() == name_of("carol") == "carol"
+    monkeypatch.setenv("DET_USER", "bob")
+    for user in (None, "bob", "dave"):
+        with pytest.raises(errors.UnauthenticatedException, match="no login of user"):
+            name_of(user)
+    monkeypatch.setenv("DET_PASS", "Correct-horse-bob")
+    assert name_of() == name_of("bob") == "bob" and name_of("carol") == "carol"
+    with pytest.raises(errors.UnauthenticatedException, match="no login of user 'dave'"):
+        name_of("dave")
+    with authentication.login_with_cache(served.url, "carol", "Correct-horse-carol") as session:
+        assert session.get("/api/v1/me").json()["user"]["username"] == "carol"
 
 
 def test_a_certificate_is_chosen_as_the_client_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

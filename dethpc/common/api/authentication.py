@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import Optional
 
-from dethpc.client import address
-from dethpc.client.login import hashed
+from dethpc.client.login import Trust, hashed, token_at
 from dethpc.client.login import login as _login
 from dethpc.common.api._session import Session, TaskSession
 from dethpc.common.api.certs import Cert
@@ -17,7 +16,7 @@ salt_and_hash = hashed
 
 def login(master_address: str, username: str, password: str, cert: Optional[Cert] = None) -> Session:
     """A session with a new token. Nothing of it is remembered in files. Raises UnauthenticatedException, ForbiddenException."""
-    trusted, name = (cert._file, cert.name) if cert else (None, None)
+    trusted, name = _trust(cert)
     token = _login(master_address, username, password, cert=trusted, cert_name=name)
     return Session(master_address, username, token, cert)
 
@@ -28,15 +27,15 @@ def login_with_cache(
     password: Optional[str] = None,
     cert: Optional[Cert] = None,
 ) -> Session:
-    """A session with the token that is known for this master (see ``det user login``), else with a new one.
+    """A session of ``requested_user``, else of the user that ``DET_USER`` names, else as ``det`` has it without either.
 
-    The password may come from ``DET_PASS`` with the user from ``DET_USER``. Raises UnauthenticatedException where there is neither.
+    With ``password`` it logs in. Without, the token is that of ``det``: of a login that was remembered, or ``DET_USER_TOKEN``, or a
+    new one by ``DET_PASS``; both of these are those of ``DET_USER``. Raises UnauthenticatedException where there is none.
     """
     user = requested_user or os.environ.get("DET_USER")
-    secret = password if password is not None else os.environ.get("DET_PASS")
-    if user and secret is not None:
-        return login(master_address, user, secret, cert)
-    token = address.token(master_address)
+    if user and password is not None:
+        return login(master_address, user, password, cert)
+    token = token_at(master_address, user, _trust(cert))
     if token is None:
         raise UnauthenticatedException(
             f"not logged in at {master_address}: `det user login`, or give user and password", 401
@@ -45,6 +44,10 @@ def login_with_cache(
     if not user:
         session.username = session.get("/api/v1/me").json()["user"]["username"]
     return session
+
+
+def _trust(cert: Optional[Cert]) -> Trust:
+    return (cert._file, cert.name) if cert else (None, None)
 
 
 def login_from_task(master_address: str, cert: Optional[Cert]) -> TaskSession:
