@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar, Union
 
 from dethpc.client import address
+from dethpc.client.login import token_at
 from dethpc.client.nouns import experiments
 from dethpc.client.search_operations import (
     Close,
@@ -120,7 +121,7 @@ class LocalSearchRunner:
     """Runs a search method in this process.
 
     ``searcher_dir`` (by default the folder "searcher_dir") keeps what a restart needs: use a new one for a new search.
-    ``session`` defaults to the user's own master.
+    ``session`` defaults to that of ``det``: the user's own master, or that of DET_MASTER, as the owner, or as DET_USER.
     ``patience`` is for how many seconds a master that does not answer is waited for, each time.
     """
 
@@ -155,7 +156,10 @@ class LocalSearchRunner:
         ContextError, and whatever the method raises: the event at which it did comes again after a restart.
         """
         if self._session is None:
-            self._session = Session(os.environ.get("DET_MASTER") or address.own_finder(), address.token())
+            url = address.master_url()
+            # One's own master may not run yet, or move to another port or login node while the search waits.
+            master = url if url and os.environ.get("DET_MASTER") else address.own_finder()
+            self._session = Session(master, token_at(url))
         self._load()
         if self.state.experiment_id is None:
             self.state.experiment_id = self._create(exp_config, model_dir, includes)
