@@ -176,7 +176,8 @@ def from_master(context: click.Context, parameter: click.Parameter, incomplete: 
 
     def ask() -> None:
         with contextlib.suppress(Exception):  # no master, no permission, an older one: no words
-            session = _session(context.find_root().params.get("master"))
+            options = context.find_root().params
+            session = _session(options.get("master"), options.get("user"))
             if session is None:
                 return
             for source in sources:
@@ -193,13 +194,14 @@ def from_master(context: click.Context, parameter: click.Parameter, incomplete: 
     return list(items)
 
 
-def _session(master: Optional[str]) -> Optional[Session]:
+def _session(master: Optional[str], user: Optional[str]) -> Optional[Session]:
     from dethpc.cli.connect import home_only
-    from dethpc.client import Session, master_url, token
+    from dethpc.client import Session, master_url
     from dethpc.client.address import canonical
+    from dethpc.client.login import token_at
 
     url = canonical(master) if master else master_url(home_only())
-    return Session(url, token(url), timeout=_PATIENCE, retries=0) if url else None
+    return Session(url, token_at(url, user), timeout=_PATIENCE, retries=0) if url else None
 
 
 class _Completer(shell_completion.ShellComplete):

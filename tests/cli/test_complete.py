@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pty
 import re
@@ -71,6 +72,20 @@ def test_ids_and_names_of_pools_and_nodes_are_completed(tab: Any, master: Any) -
     master.checkpoints = [{"uuid": "0d714127-3c1f"}]
     assert set(tab("c", "rm", "0d")) == {"0d714127-3c1f"}
     assert tab("trial", "lo") == ["logs"], "what click knows by itself"
+
+
+def test_the_master_is_asked_as_the_user_who_is_named_or_not_at_all(
+    tab: Any, master: Any, environment: dict[str, str], tmp_path: Path
+) -> None:
+    logins = {"active_user": "carol", "tokens": {"carol": "carols", "bob": "bobs"}}
+    (tmp_path / "auth.json").write_text(json.dumps({"masters": {master.url: logins}}))
+    environment |= {"DET_DEBUG_CONFIG_PATH": str(tmp_path), "DET_USER": "bob"}
+    environment.pop("DET_USER_TOKEN", None)
+    for words, token in (((), "bobs"), (("-u", "carol"), "carols")):
+        assert tab(*words, "experiment", "pause", "") == ["2", "1"]
+        assert master.headers[-1]["Authorization"] == f"Bearer {token}"
+    asked = len(master.asked)
+    assert tab("-u", "dave", "experiment", "pause", "") == [] and len(master.asked) == asked
 
 
 NAMES = ["digits", "digits again", 'it\'s "$5", & more', "a:b=c*", "zebra", "zebra"]
