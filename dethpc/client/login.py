@@ -85,10 +85,13 @@ def _unix_user() -> str:
 
 
 def _is_good(url: str, token: str, trust: Trust) -> bool:
+    session = Session(url, token, trust=trust)
     try:
-        Session(url, token, trust=trust).get("/api/v1/me")
+        session.get("/api/v1/me")
     except Unauthorized:
         return False
+    finally:
+        session.close()
     return True
 
 

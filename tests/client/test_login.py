@@ -5,12 +5,18 @@ from __future__ import annotations
 import getpass
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dethpc.client import Session, login
 from dethpc.client.login import remember, token_at
+from dethpc.client.nouns import users
 from dethpc.common.api.errors import UnauthenticatedException
 from dethpc.errors import MasterUnreachable
+from tests.master.conftest import Served, served, site
+
+__all__ = ["served", "site"]
 
 MASTER = "http://login1:1234"
 ME = getpass.getuser()
@@ -48,3 +54,23 @@ def test_before_the_first_start_of_a_master_only_its_owner_has_a_token(
     monkeypatch.setenv("DET_USER", "bob")
     monkeypatch.setenv("DET_USER_TOKEN", "bobs")
     assert token_at(None) == "bobs" and token_at(None, ME) == "owners"
+
+
+def test_a_login_is_checked_over_a_connection_that_is_closed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    users.create(served.session, "grace", "Correct-horse-1")
+    sessions: list[Any] = []
+
+    class Noted(Session):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            sessions.append(self)
+
+        def close(self) -> None:
+            sessions.remove(self)
+            super().close()
+
+    monkeypatch.setattr(login, "Session", Noted)
+    monkeypatch.setenv("DET_USER", "grace")
+    monkeypatch.setenv("DET_PASS", "Correct-horse-1")
+    assert token_at(served.url) == token_at(served.url)
+    assert sessions == []
