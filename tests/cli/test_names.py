@@ -9,8 +9,10 @@ from click.testing import CliRunner, Result
 
 from dethpc.cli import main
 from dethpc.client.nouns import tasks, tokens
+from dethpc.domain.attempts.end_report import EndReport
 from dethpc.domain.facts import Trial
-from tests.master.conftest import Served, experiment, served, site, trained, trial, uuid_of  # noqa: F401
+from dethpc.engine import events
+from tests.master.conftest import T0, Served, experiment, served, site, trained, trial, uuid_of  # noqa: F401
 
 
 @pytest.fixture
@@ -46,6 +48,32 @@ def test_a_task_of_any_kind_is_named_by_its_description_or_the_beginning_of_its_
     tasks.launch(served.session, "commands", {"entrypoint": ["ls"], "description": "two"}, [])
     for noun in ("command", "task"):
         assert f"2 {noun}s are called 'two'; give an id: " in det(noun, "describe", "two", code=1).output
+
+
+def test_a_task_that_has_not_ended_counts_before_those_of_its_name_that_have(det: Any, served: Served) -> None:  # noqa: F811
+    def launch() -> str:
+        config = {"entrypoint": ["ls"], "description": "train"}
+        return str(tasks.launch(served.session, "commands", config, [])["command"]["id"])
+
+    def end(task_id: str) -> None:
+        ledger = served.daemon.ledger
+        (run,) = [run for run in ledger.state.runs.values() if run.task_id == task_id]
+        ledger.do(events.AttemptStarted(run.id, 0, ["node1"], None, 0, T0))
+        ledger.do(events.AttemptEnded(run.id, 0, EndReport(finished=True, exit_code=0), None, T0))
+
+    ended = [launch(), launch()]
+    for task_id in ended:
+        end(task_id)
+    for noun in ("command", "task"):
+        candidates = det(noun, "logs", "train", code=1).output
+        assert f"{len(ended)} {noun}s are called 'train'" in candidates
+        assert all(task_id in candidates for task_id in ended)
+        live = launch()
+        assert live in det(noun, "describe", "train", "--json").output
+        assert ended[0] in det(noun, "describe", ended[0][:8], "--json").output
+        assert f"Killed {noun} {live}" in det(noun, "kill", "train").output
+        end(live)
+        ended.append(live)
 
 
 def test_an_access_token_is_named_by_its_description_and_a_user_by_the_name(det: Any, served: Served) -> None:  # noqa: F811

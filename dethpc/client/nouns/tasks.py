@@ -48,23 +48,29 @@ def get(session: Session, noun: str, task_id: str) -> Json:
 
 
 def named(session: Session, noun: str, text: str) -> str:
-    """The id of the task that ``text`` is, or is the beginning of, or the description. Raises NotFound, Refused."""
-    return text if _ID.fullmatch(text) else _named(listing(session, noun), noun[:-1], text)
+    """The id of the task that ``text`` is, or is the beginning of, or the description; one that has ended only where no other is
+    meant. Raises NotFound, Refused."""
+    kind = noun[:-1]
+    return text if _ID.fullmatch(text) else _named(session, kind, text, [f"TASK_TYPE_{kind.upper()}"])
 
 
 def named_of_any_kind(session: Session, text: str) -> str:
     """As ``named``, of launched tasks of every kind. Ids of other tasks, such as ``7.12``, stay as they are."""
-    return text if "." in text or _ID.fullmatch(text) else _named(launched(session)[0], "task", text)
+    return text if "." in text or _ID.fullmatch(text) else _named(session, "task", text, ())
 
 
-def _named(rows: Sequence[Json], noun: str, text: str) -> str:
-    candidates = (
-        names.Candidate(
-            row["id"], row["description"], f"{row['state'].replace('STATE_', '')}, launched {row['startTime'][:19]}Z"
-        )
-        for row in rows
-    )
-    return names.choose(noun, text, candidates, beginnings=True)
+def _named(session: Session, noun: str, text: str, types: Sequence[str]) -> str:
+    live, _ = launched(session, types=types, live=True)
+    try:
+        return names.choose(noun, text, map(_candidate, live), beginnings=True)
+    except NotFound:
+        rows, _ = launched(session, types=types)
+        return names.choose(noun, text, map(_candidate, rows), beginnings=True)
+
+
+def _candidate(row: Json) -> names.Candidate:
+    details = f"{row['state'].replace('STATE_', '')}, launched {row['startTime'][:19]}Z"
+    return names.Candidate(row["id"], row["description"], details)
 
 
 def kill(session: Session, noun: str, task_id: str) -> Json:
