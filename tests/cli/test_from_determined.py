@@ -139,14 +139,20 @@ def test_a_checkpoint_to_download_is_chosen_by_its_uuid_or_by_any_metric(monkeyp
         for name, loss, accuracy in (("a", 3.0, 0.5), ("b", 1.0, 0.7), ("c", "NaN", None))
     ]
     got: list[str] = []
+    orders: list[bool] = []
     monkeypatch.setattr("dethpc.cli.nouns.trial.connect", lambda: None)
     ordered = {False: kept, True: [kept[2], kept[1], kept[0]]}
-    monkeypatch.setattr("dethpc.client.nouns.trials.checkpoints", lambda *_, best_first=False: ordered[best_first])
+
+    def checkpoints(*_: Any, best_first: bool = False) -> list[Any]:
+        orders.append(best_first)
+        return [{**one, "reads": len(orders)} for one in ordered[best_first]]  # a field that changes meanwhile
+
+    monkeypatch.setattr("dethpc.client.nouns.trials.checkpoints", checkpoints)
     monkeypatch.setattr("dethpc.cli.nouns.checkpoint.download_checkpoint", lambda session, uuid, *_: got.append(uuid))
     by_loss = ["--best", "--sort-by", "loss", "--smaller-is-better"]
     for words in (["--uuid", "a"], [*by_loss, "true"], [*by_loss, "false"], ["--latest"], ["--best"]):
         assert det("t", "download", "1", *words).exit_code == 0
-    assert got == ["a", "b", "a", "c", "b"]
+    assert got == ["a", "b", "a", "c", "b"] and orders == [False, False, False, False, True]
     assert "no checkpoint x to download" in det("t", "download", "1", "--uuid", "x").output
     kept.append({"uuid": "gone", "state": "STATE_DELETED", "reason": "removed by the checkpoint policy"})
     refused = det("t", "download", "1", "--uuid", "gone").output

@@ -223,7 +223,8 @@ def download(
             "--sort-by needs --best and --smaller-is-better true or false; --best alone goes by the searcher's metric."
         )
     session = connect()
-    every = [c for c in trials.checkpoints(session, trial_id) if uuid in (None, c["uuid"])]
+    by_searcher = which == "best" and uuid is None and sort_by is None
+    every = [c for c in trials.checkpoints(session, trial_id, best_first=by_searcher) if uuid in (None, c["uuid"])]
     completed = [c for c in every if output.state(c.get("state")) == "COMPLETED"]
     if not completed:
         which_one = f"checkpoint {uuid}" if uuid else "checkpoint"
@@ -233,14 +234,10 @@ def download(
         )
     if uuid is None and sort_by is not None:
         uuid = _best_by(sort_by, completed, -1 if smaller_is_better else 1)
-    elif uuid is None and which == "best":
+    elif by_searcher:
         # Not the trial's bestCheckpoint: its best validation may be of a step at which none was saved.
-        ranked = (
-            c
-            for c in trials.checkpoints(session, trial_id, best_first=True)
-            if c in completed and isinstance((c.get("training") or {}).get("searcherMetric"), (int, float))
-        )
-        uuid = next((c["uuid"] for c in ranked), None)
+        metrics = ((c["uuid"], (c.get("training") or {}).get("searcherMetric")) for c in completed)
+        uuid = next((name for name, metric in metrics if isinstance(metric, (int, float))), None)
         if not uuid:
             raise errors.NotFound(f"trial {trial_id} has no checkpoint with a validation; use --latest")
     download_checkpoint(session, uuid or completed[-1]["uuid"], output_dir, quiet)
