@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,13 @@ def test_who_may_not_open_a_task_hears_so_before_it_runs(noun: str, det: Any) ->
     det("user", "login", "grace", text=f"{PASSWORD}\n")
     task_id = det(noun, "start", "--detach").output.split()[-1]
     assert "needs the role Editor" in det("-u", "grace", noun, "open", task_id, code=1).output
+
+
+def test_no_password_is_asked_for_where_no_master_answers(det: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+    output = det("-m", url, "user", "login", "grace", code=1, text=f"{PASSWORD}\n").output
+    assert "does not answer" in output and "Password" not in output
 
 
 def test_who_is_named_before_the_noun_can_log_in(det: Any) -> None:

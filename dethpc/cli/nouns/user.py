@@ -74,12 +74,16 @@ def create(username: str, admin: bool, password: Optional[str], display_name: st
 def login(username: Optional[str]) -> None:
     """Log in to the master that -m or DET_MASTER names, with a user's password: USERNAME's, else that of -u or DET_USER. Your own
     master needs no login: your token file is enough."""
+    import contextlib
     import getpass
 
+    from dethpc.client import Session
     from dethpc.client.login import login as log_in
     from dethpc.client.login import remember
 
     url = address()
+    with contextlib.closing(Session(url)) as session:
+        session.identity()  # raises where no master answers, before a password is typed
     username = username or named_user() or getpass.getuser()
     password = click.prompt(f"Password of user {username!r}", hide_input=True)
     remember(url, username, log_in(url, username, password))
