@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import time
 from typing import Any, Callable, Dict, NamedTuple, Optional, Protocol, Sequence, Tuple, TypeVar
 
-from dethpc.domain.secrets import hide_passwords
+from dethpc.domain.secrets import hide_signatures
 from dethpc.errors import MissingDriver
 
 T = TypeVar("T")
@@ -30,9 +29,6 @@ _FOR_GOOD_BY_NAME = frozenset(
     }
 )
 _TRY_LATER = frozenset({408, 409, 425, 429})  # of the answers that blame the request
-_SIGNED = (
-    r"(?i)\b(sig|signature|accountkey|x-amz-[a-z-]+|x-goog-[a-z-]+)=[^&;\s'\"]+"  # compiled when something has failed
-)
 
 
 class StoreAway(OSError):
@@ -221,7 +217,7 @@ def _plain(error: BaseException) -> str:
     """What went wrong on one line, without keys, signatures and passwords."""
     text = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
     lines = str(text).strip().splitlines() or [type(error).__name__]
-    return hide_passwords(re.sub(_SIGNED, r"\1=********", lines[0]))[:300]
+    return hide_signatures(lines[0])[:300]
 
 
 def _stat(info: Dict[str, Any]) -> Stat:

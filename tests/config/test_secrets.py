@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dethpc.config.secrets import masked_text, revealed
-from dethpc.domain.secrets import MASK, SECRET, hide_passwords, masked
+from dethpc.domain.secrets import MASK, SECRET, hide_passwords, hide_signatures, masked
 
 CONFIG: dict[str, Any] = {
     "name": "token ring",
@@ -176,3 +176,18 @@ def test_secrets_that_a_prologue_sets_are_hidden() -> None:
 )
 def test_nothing_secret_in_an_address_is_shown(address: str, shown: str) -> None:
     assert hide_passwords(f"from {address} it comes") == f"from {shown} it comes"
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("GET /c/x?sv=2&sig=hu%2Fsh%3D failed", f"GET /c/x?sv=2&sig={MASK} failed"),
+        ("/k?X-Amz-Credential=hush&X-Amz-Signature=hush", f"/k?X-Amz-Credential={MASK}&X-Amz-Signature={MASK}"),
+        ("'/k?X-Goog-Signature=hush'", f"'/k?X-Goog-Signature={MASK}'"),
+        ("AccountName=a;AccountKey=hu/sh==;BlobEndpoint=b", f"AccountName=a;AccountKey={MASK};BlobEndpoint=b"),
+        ("https://a:hush@b/c?sig=hush", f"https://a:{MASK}@b/c?sig={MASK}"),
+        ("NoSuchKey: key=runs/design=2", "NoSuchKey: key=runs/design=2"),
+    ],
+)
+def test_no_signature_or_key_in_the_message_of_a_store_is_shown(message: str, shown: str) -> None:
+    assert hide_signatures(message) == shown
