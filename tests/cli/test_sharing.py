@@ -195,6 +195,11 @@ def test_policies_of_configurations(det: Any, served: Served, tmp_path: Path) ->
     file.write_text("invariant_config: {max_restarts: 1}\n")
     assert "max_restarts: 1" in det("config-policies", "set", "experiment", str(file)).output
     assert json.loads(det("cp", "describe", "experiment", "--json").stdout) == {"invariant_config": {"max_restarts": 1}}
+    for kind in ("tasks", "ntsc"):  # Determined's commands say the first, its API the second
+        file.write_text("constraints: {resources: {max_slots: 2}}")
+        assert "max_slots: 2" in det("config-policies", "set", kind, str(file)).output
+        deleted = "Deleted the config policies for tasks of this master\n"
+        assert det("config-policies", "delete", kind).output == deleted
     det("config-policies", "delete", "experiment")
     assert det("config-policies", "describe", "experiment").output == "{}\n"
     served.put([experiment(1)])

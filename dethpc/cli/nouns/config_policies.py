@@ -10,7 +10,10 @@ from dethpc.cli import output
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
 
-_KIND = click.argument("workload_type", metavar="KIND", type=click.Choice(["experiment", "ntsc"], case_sensitive=False))
+_KINDS = {"experiment": "EXPERIMENT", "tasks": "NTSC", "ntsc": "NTSC"}
+"""What the API calls them. It knows "tasks" by the initials of notebooks, TensorBoards, shells and commands."""
+
+_KIND = click.argument("kind", metavar="KIND", type=click.Choice(list(_KINDS), case_sensitive=False))
 _WORKSPACE = click.option(
     "-w", "--workspace-name", metavar="NAME", help="Those of this workspace. Default: those of the whole master."
 )
@@ -20,7 +23,7 @@ _WORKSPACE = click.option(
 def config_policies() -> None:
     """Show and set what every configuration must be like.
 
-    KIND is experiment, or ntsc: notebooks, TensorBoards, shells, commands and generic tasks."""
+    KIND is experiment, or tasks: notebooks, TensorBoards, shells, commands and generic tasks."""
 
 
 def _of(session: Any, name: Optional[str]) -> int:
@@ -34,12 +37,12 @@ def _of(session: Any, name: Optional[str]) -> int:
 @_WORKSPACE
 @output.as_yaml
 @output.as_json
-def describe(workload_type: str, workspace_name: Optional[str], as_json: bool) -> None:
+def describe(kind: str, workspace_name: Optional[str], as_json: bool) -> None:
     """Show the policies, as YAML."""
     from dethpc.client.nouns import config_policies as client
 
     session = connect()
-    _print(client.get(session, _of(session, workspace_name), workload_type.upper()), as_json)
+    _print(client.get(session, _of(session, workspace_name), _KINDS[kind]), as_json)
 
 
 @config_policies.command("set")
@@ -48,26 +51,28 @@ def describe(workload_type: str, workspace_name: Optional[str], as_json: bool) -
 @_WORKSPACE
 @output.as_yaml
 @output.as_json
-def set_policies(workload_type: str, config_file: Any, workspace_name: Optional[str], as_json: bool) -> None:
+def set_policies(kind: str, config_file: Any, workspace_name: Optional[str], as_json: bool) -> None:
     """Set the policies to what FILE says: invariant_config lies over each configuration, and constraints bound it
     (resources.max_slots, priority_limit). They bind what is created, continued or moved from now on."""
     from dethpc.cli.commands.create import read_config
     from dethpc.client.nouns import config_policies as client
 
     session = connect()
-    _print(client.put(session, read_config(config_file), _of(session, workspace_name), workload_type.upper()), as_json)
+    _print(client.put(session, read_config(config_file), _of(session, workspace_name), _KINDS[kind]), as_json)
 
 
 @config_policies.command()
 @_KIND
 @_WORKSPACE
-def delete(workload_type: str, workspace_name: Optional[str]) -> None:
+def delete(kind: str, workspace_name: Optional[str]) -> None:
     """Delete the policies."""
     from dethpc.client.nouns import config_policies as client
 
     session = connect()
-    client.delete(session, _of(session, workspace_name), workload_type.upper())
-    output.echo(f"Deleted the config policies of {f'workspace {workspace_name}' if workspace_name else 'this master'}")
+    client.delete(session, _of(session, workspace_name), _KINDS[kind])
+    place = f"workspace {workspace_name}" if workspace_name else "this master"
+    subject = "experiments" if _KINDS[kind] == "EXPERIMENT" else "tasks"
+    output.echo(f"Deleted the config policies for {subject} of {place}")
 
 
 def _print(content: dict[str, Any], as_json: bool) -> None:

@@ -143,6 +143,35 @@ def _over(text: str, policy: ConfigPolicy) -> Iterator[str]:
         raise
 
 
+def overridden(text: str, policies: Sequence[ConfigPolicy]) -> list[str]:
+    """What the configuration says and ``imposed`` replaces, for its owner."""
+    own, _ = read(text, "config")
+    notes: dict[str, str] = {}
+    for policy in policies:
+        for path, fixed in _leaves(policy.invariant_config):
+            value = _at(own.data, path)
+            if value is not None and not isinstance(fixed, list) and value != fixed:
+                name = ".".join(path)
+                reason = f"the config policy of {_place(policy)} says so"
+                notes[name] = f"{name} is {show(fixed, path)}, not {show(value, path)}: {reason}"
+    return list(notes.values())
+
+
+def _leaves(config: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, value in config.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, (*path, name))
+        elif value is not None:
+            yield (*path, name), value
+
+
+def _at(config: Any, path: Sequence[str]) -> Any:
+    """None where it says nothing there."""
+    for name in path:
+        config = config.get(name) if isinstance(config, dict) else None
+    return config
+
+
 def without_imposed(config: dict[str, Any], policies: Sequence[ConfigPolicy]) -> dict[str, Any]:
     """A configuration without the items of lists that ``imposed`` adds to it."""
     for policy in policies:

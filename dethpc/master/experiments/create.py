@@ -106,6 +106,7 @@ class Creator:
                 bound=config_policies.usual_slots(request.policies),
             )
         config = config_policies.bounded(config, request.policies)
+        notices.notes[:0] = config_policies.overridden(users_yaml, request.policies)
         if request.validate_only:
             return Experiment(
                 0, owner, config.to_json(), config_yaml, State.PAUSED, time.time(), seed=0, queue_id=""
@@ -160,9 +161,10 @@ class Creator:
             before = ExperimentConfig.from_json(config_policies.without_imposed(row.config, policies))
             with config_policies.imposed(changes, policies) as whole_changes:
                 changed = continued(experiment_id, before, whole_changes)
+            more = config_policies.overridden(changes, policies)
         else:
-            changed = continued(experiment_id, before, changes)
-        config, more = self._admission.limited(changed, config_policies.usual_slots(policies))
+            changed, more = continued(experiment_id, before, changes), []
+        config, limits = self._admission.limited(changed, config_policies.usual_slots(policies))
         config = config_policies.bounded(config, policies)
         self._admission.check(config)
         environments.keep_for_copy(self._home, row)
@@ -179,7 +181,7 @@ class Creator:
 
         rows = self._ledger.do_after(read)
         trials = {trial.id: trial for trial in rows if isinstance(trial, Trial)}  # as they are at last
-        notes = [*more, *setting_warnings.of_continued(config, trials.values())]
+        notes = [*more, *limits, *setting_warnings.of_continued(config, trials.values())]
         return next(experiment for experiment in rows if isinstance(experiment, Experiment)), notes
 
     def _of_parent(self, parent_id: int | None) -> Environment | None:

@@ -43,6 +43,21 @@ def test_the_invariant_configuration_lies_over_every_experiments(served: Served)
     assert created(served, max_restarts=3)["config"]["max_restarts"] == 3
 
 
+def test_who_is_overruled_reads_of_it(served: Served) -> None:
+    config_policies.put(served.session, "invariant_config: {max_restarts: 1, searcher: {metric: loss}}")
+    config_policies.put(served.session, "invariant_config: {resources: {slots: 0}}", workload="NTSC")
+    config = yaml.safe_load(YAML)
+
+    def notes(**changes: Any) -> list[str]:
+        answer = experiments.create(served.session, yaml.safe_dump({**config, **changes}), [], activate=False)
+        return [note for note in answer["notes"] if "policy" in note]
+
+    note = "max_restarts is 1, not 4: the config policy of this master says so"
+    assert (notes(), notes(max_restarts=1), notes(max_restarts=4)) == ([], [], [note])
+    command = tasks.launch(served.session, "commands", {"entrypoint": ["ls"], "resources": {"slots": 1}}, [])
+    assert any(note.startswith("resources.slots is 0, not 1") for note in command["notes"])
+
+
 def test_those_of_the_master_lie_over_those_of_a_workspace(served: Served) -> None:
     vision = workspaces.create_workspace(served.session, "Vision")["id"]
     workspaces.create_project(served.session, vision, "Digits")
