@@ -21,6 +21,8 @@ _JOINED: dict[Path, str] = {
     ("resources", "devices"): "container_path",
     ("log_policies",): "name",
 }
+_OPTION = "--config"
+_NOWHERE = Place("", None)
 _VARIABLES = ("environment", "environment_variables")
 
 
@@ -36,7 +38,7 @@ def override(source: Source, options: Sequence[str]) -> list[Problem]:
             allowed = "KEY=VALUE, with dots between nested keys"
             problems.append(Problem.of_value("override", repr(option), allowed).at("--config"))
             continue
-        value, _, wrong = read_value(text, f"--config {key}")
+        value, _, wrong = read_value(text, f"{_OPTION} {key}")
         for problem in wrong:
             problem.path, problem.line = names, None
         problems += wrong
@@ -48,9 +50,9 @@ def override(source: Source, options: Sequence[str]) -> list[Problem]:
             if not isinstance(inner, dict):
                 # Whatever stood there makes room.
                 inner = level[name] = {}
-                _forget(source, names[:end], f"--config {key}")
+                _forget(source, names[:end], f"{_OPTION} {key}")
             level = inner
-        _assign(source, level, names, value, f"--config {key}")
+        _assign(source, level, names, value, f"{_OPTION} {key}")
     return problems
 
 
@@ -76,6 +78,8 @@ def _leave_fields_of(source: Source, searcher: dict[str, Any], method: Any) -> N
     if (fields := fields_of_method(method)) is None:
         return  # a mistake, which is told with what stands there
     for name in searcher.keys() - fields:
+        if source.places.get(("searcher", name), _NOWHERE).file.startswith(_OPTION):
+            continue  # another option says so, which is a mistake
         del searcher[name]
         for old in [old for old in source.places if old[:2] == ("searcher", name)]:
             del source.places[old]

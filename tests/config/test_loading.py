@@ -411,6 +411,13 @@ def test_a_wrong_override_is_named_as_such(option: str, field: str, words: str) 
     assert problem.field == field and problem.line is None and words in str(problem)
 
 
+def test_a_mistyped_option_is_a_mistake_whatever_comes_after_it() -> None:
+    options = ["searcher.max_trials=3", "searcher.max_concurent_trials=1", "searcher.name=random"]
+    for overrides in (options, options[::-1], ["searcher={max_trials: 3, max_concurent_trials: 1, name: random}"]):
+        (problem,) = problems_of(LEAST, overrides=overrides)
+        assert problem.field == "searcher.max_concurent_trials", overrides
+
+
 @pytest.mark.parametrize("option", ["searcher.max_length.epochs=3", "searcher.max_length={epochs: 3}"])
 def test_a_length_in_another_unit_replaces_the_one_that_is_there(option: str) -> None:
     text = "entrypoint: x\nsearcher: {name: single, metric: loss, max_length: {batches: 20}}\n"
