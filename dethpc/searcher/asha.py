@@ -40,6 +40,7 @@ class AdaptiveASHA(Searcher):
         super().__init__(section, space, seed)
         self._draws = draws(section.sampler, space, seed)
         self._unit = section.unit_of_length()
+        self._bare = section.time_name() is None
         rungs = section.rungs()
         self._trials = share_trials(section.max_trials, section.divisor, rungs)
         self._concurrent = self._concurrency(section, rungs)
@@ -112,7 +113,15 @@ class AdaptiveASHA(Searcher):
         if any(value < math.inf for bracket in self.brackets for value in bracket.rungs[-1].values):
             return ""
         length = max(bracket.rungs[-1].length for bracket in self.brackets)
-        return f"no trial trained up to {self._unit} {length}, as the search was to: the training code ends before"
+        if self._bare:
+            return (
+                f"no trial completed an operation of length {length}, by which a search without a unit compares its trials: the "
+                "training code ended before, or does not ask for core_context.searcher.operations()"
+            )
+        return (
+            f"no trial reported {self._unit} {length}, up to which the search was to train: the training code ended before, or "
+            f"does not report {self._unit}"
+        )
 
     def describe(self, most: int | None = None) -> dict[str, Any]:
         brackets = [

@@ -99,7 +99,18 @@ def test_a_search_whose_trials_all_end_before_the_full_length_says_so() -> None:
             validate(world, runs[0], steps, by_index(world.trial(runs[0]), steps))
         world.end(runs[0], FINISHED)
     row = world.state.experiments[experiment].row
-    assert row.state is State.COMPLETED and "no trial trained up to batches 64" in row.reason
+    assert row.state is State.COMPLETED and "no trial reported batches 64, up to which" in row.reason
+
+
+def test_a_search_without_a_unit_says_that_no_trial_completed_an_operation() -> None:
+    world = World()
+    experiment = search(world, "adaptive_asha", max_trials=2, max_concurrent_trials=2, max_length=64)
+    while runs := list(world.live()):
+        world.start(runs[0])
+        validate(world, runs[0], 64, 1.0)
+        world.end(runs[0], FINISHED)
+    reason = world.state.experiments[experiment].row.reason
+    assert "no trial completed an operation of length 64" in reason and "searcher.operations()" in reason
 
 
 def test_a_trial_beyond_the_cut_off_is_stopped_by_the_very_report_and_later_reports_change_nothing() -> None:
