@@ -193,6 +193,7 @@ def test_published_entrypoints_run_as_they_are_typed(entrypoint: Any) -> None:
         ("read -r one two <f; echo $one $two", []),
         ("torchrun --nnodes=$SLURM_NNODES --node_rank $RANK $HOME/train.py $DET_TRIAL_ID $? $1", []),
         ("python3 train.py $GIVEN", []),
+        ("python3 train.py --epochs $EPOCHS --at $EPOCHSECONDS", ["EPOCHS"]),
         (["python3", "train.py", "$LR"], []),  # no shell
     ],
 )
