@@ -237,6 +237,16 @@ def say_notes(answer: Mapping[str, Any]) -> None:
         say(f"det: note: {note}")
 
 
+def password(prompt: str, *, twice: bool = False) -> str:
+    """Typed at the terminal without an echo, ``twice`` for a new one; where there is none, a line of standard input."""
+    if sys.stdin.isatty():
+        typed: str = click.prompt(prompt, hide_input=True, confirmation_prompt=twice)
+        return typed
+    if line := sys.stdin.readline().rstrip("\r\n"):
+        return line
+    raise click.UsageError(f"{prompt}: type it at a terminal, or send it as a line of standard input.")
+
+
 def say(message: str) -> None:
     """Tell the user what goes on; stderr, so that output stays clean. Lines that a terminal has no room for go on indented."""
     for line in message.split("\n"):

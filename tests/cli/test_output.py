@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from dethpc.cli import output, tables
@@ -25,6 +26,17 @@ def test_a_name_can_neither_break_a_line_nor_move_the_cursor(capsys: pytest.Capt
             tables.show(tables.plain(["N\x1b[31m\u202e"], [["a\nb\x1b[2Jc"]]))
         heading, *_, row = capsys.readouterr().out.splitlines()
         assert (heading.strip(), row.strip()) == ("N\\x1b[31m\\u202e", "a\\nb\\x1b[2Jc")
+
+
+def test_without_a_terminal_a_password_is_a_line_of_standard_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("hush\nmore\n"))
+    assert output.password("Password", twice=True) == "hush"
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    with pytest.raises(click.UsageError, match="Password: type it at a terminal, or send it"):
+        output.password("Password")
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_very_long_cell_widens_no_other_line() -> None:

@@ -80,13 +80,18 @@ def test_who_may_not_open_a_task_hears_so_before_it_runs(noun: str, det: Any) ->
 def test_no_password_is_asked_for_where_no_master_answers(det: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
-    output = det("-m", url, "user", "login", "grace", code=1, text=f"{PASSWORD}\n").output
+    output = det("-m", url, "user", "login", "grace", code=1).output
     assert "does not answer" in output and "Password" not in output
 
 
-def test_who_is_named_before_the_noun_can_log_in(det: Any) -> None:
+def test_who_is_named_before_the_noun_can_log_in(det: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     det("user", "create", "grace", "--password", PASSWORD)
     assert "as user 'grace'" in det("-u", "grace", "user", "login", text=f"{PASSWORD}\n").output
+    with monkeypatch.context() as patch:
+        patch.setenv("DET_PASS", PASSWORD)
+        assert "as user 'grace'" in det("user", "login", "grace").output
+        patch.setenv("DET_USER", "somebody")  # whose password it is
+        det("user", "login", "grace", code=2)
     assert "user 'grace'" in det("-u", "grace", "user", "whoami").output
 
 

@@ -72,10 +72,11 @@ def create(username: str, admin: bool, password: Optional[str], display_name: st
 @user.command()
 @click.argument("username", required=False)
 def login(username: Optional[str]) -> None:
-    """Log in to the master that -m or DET_MASTER names, with a user's password: USERNAME's, else that of -u or DET_USER. Your own
-    master needs no login: your token file is enough."""
+    """Log in to the master that -m or DET_MASTER names, with a user's password: USERNAME's, else that of -u or DET_USER. The
+    password may come from DET_PASS. Your own master needs no login: your token file is enough."""
     import contextlib
     import getpass
+    import os
 
     from dethpc.client import Session
     from dethpc.client.login import login as log_in
@@ -85,7 +86,8 @@ def login(username: Optional[str]) -> None:
     with contextlib.closing(Session(url)) as session:
         session.identity()  # raises where no master answers, before a password is typed
     username = username or named_user() or getpass.getuser()
-    password = click.prompt(f"Password of user {username!r}", hide_input=True)
+    password = os.environ.get("DET_PASS") if os.environ.get("DET_USER") in (None, "", username) else None
+    password = password or output.password(f"Password of user {username!r}")
     remember(url, username, log_in(url, username, password))
     output.echo(f"Logged in to {url} as user {username!r}")
     if not named_master():
@@ -95,8 +97,7 @@ def login(username: Optional[str]) -> None:
 
 
 def _new_password(username: str) -> str:
-    password: str = click.prompt(f"New password for user {username!r}", hide_input=True, confirmation_prompt=True)
-    return password
+    return output.password(f"New password for user {username!r}", twice=True)
 
 
 @user.command("change-password")
