@@ -154,6 +154,12 @@ def test_a_checkpoint_to_download_is_chosen_by_its_uuid_or_by_any_metric(monkeyp
         assert det("t", "download", "1", *words).exit_code == 0
     assert got == ["a", "b", "a", "c", "b"] and orders == [False, False, False, False, True]
     assert "no checkpoint x to download" in det("t", "download", "1", "--uuid", "x").output
+    for words in (["--best", "--latest"], ["--latest", "--uuid", "a"], ["--uuid", "a", "--best"]):
+        refused = det("t", "download", "1", *words)
+        assert refused.exit_code == 2 and "Name one of --best, --latest and --uuid" in refused.output
+    unranked = [{**one, "training": {**one["training"], "searcherMetric": None}} for one in kept]
+    monkeypatch.setitem(ordered, True, unranked)
+    assert "with the searcher's metric; reported: loss. Name one" in det("t", "download", "1", "--best").output
     kept.append({"uuid": "gone", "state": "STATE_DELETED", "reason": "removed by the checkpoint policy"})
     refused = det("t", "download", "1", "--uuid", "gone").output
     assert "(one is DELETED: removed by the checkpoint policy)" in " ".join(refused.split())

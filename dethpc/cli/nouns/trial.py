@@ -195,8 +195,8 @@ def list_checkpoints(trial_id: int, layout: tables.Layout) -> None:
 
 @trial.command()
 @_ID
-@click.option("--best", "which", flag_value="best", help="The checkpoint with the best searcher metric.")
-@click.option("--latest", "which", flag_value="latest", default="latest", help="The newest checkpoint (the default).")
+@click.option("--best", is_flag=True, help="The checkpoint with the best searcher metric.")
+@click.option("--latest", is_flag=True, help="The newest checkpoint (the default).")
 @click.option("--uuid", help="This checkpoint of the trial.")
 @click.option("--sort-by", metavar="METRIC", help="With --best: the best by this validation metric.")
 @click.option("--smaller-is-better", type=bool, metavar="BOOL", help="With --sort-by: whether a small value is good.")
@@ -206,24 +206,26 @@ def list_checkpoints(trial_id: int, layout: tables.Layout) -> None:
 @click.option("-q", "--quiet", is_flag=True, help="Print only the path.")
 def download(
     trial_id: int,
-    which: str,
+    best: bool,
+    latest: bool,
     uuid: Optional[str],
     sort_by: Optional[str],
     smaller_is_better: Optional[bool],
-    output_dir: str,
-    quiet: bool,
+    **target: Any,
 ) -> None:
     """Download a checkpoint of a trial."""
     from dethpc import errors
     from dethpc.cli.nouns.checkpoint import download_checkpoint
     from dethpc.client.nouns import trials
 
-    if (sort_by is None) != (smaller_is_better is None) or (sort_by and which != "best"):
+    if best + latest + (uuid is not None) > 1:
+        raise click.UsageError("Name one of --best, --latest and --uuid.")
+    if (sort_by is None) != (smaller_is_better is None) or (sort_by and not best):
         raise click.UsageError(
             "--sort-by needs --best and --smaller-is-better true or false; --best alone goes by the searcher's metric."
         )
     session = connect()
-    by_searcher = which == "best" and uuid is None and sort_by is None
+    by_searcher = best and sort_by is None
     every = [c for c in trials.checkpoints(session, trial_id, best_first=by_searcher) if uuid in (None, c["uuid"])]
     completed = [c for c in every if output.state(c.get("state")) == "COMPLETED"]
     if not completed:
@@ -232,33 +234,44 @@ def download(
         raise errors.NotFound(
             f"trial {trial_id} has no {which_one} to download{why}; see det trial list-checkpoints {trial_id}"
         )
-    if uuid is None and sort_by is not None:
+    if sort_by is not None:
         uuid = _best_by(sort_by, completed, -1 if smaller_is_better else 1)
     elif by_searcher:
         # Not the trial's bestCheckpoint: its best validation may be of a step at which none was saved.
         metrics = ((c["uuid"], (c.get("training") or {}).get("searcherMetric")) for c in completed)
         uuid = next((name for name, metric in metrics if isinstance(metric, (int, float))), None)
         if not uuid:
-            raise errors.NotFound(f"trial {trial_id} has no checkpoint with a validation; use --latest")
-    download_checkpoint(session, uuid or completed[-1]["uuid"], output_dir, quiet)
+            raise errors.NotFound(
+                f"no checkpoint of trial {trial_id} has a validation with the searcher's metric; reported: "
+                f"{_reported(completed)}. Name one with --sort-by, or use --latest"
+            )
+    download_checkpoint(session, uuid or completed[-1]["uuid"], target["output_dir"], target["quiet"])
 
 
 def _best_by(metric: str, checkpoints: list[dict[str, Any]], sign: int) -> str:
     """The one whose validation has the greatest ``sign`` * ``metric``. Raises NotFound."""
     from dethpc import errors
 
-    validations = [
-        ((c.get("training") or {}).get("validationMetrics") or {}).get("avgMetrics") or {} for c in checkpoints
-    ]
     values = [
-        (sign * v[metric], c["uuid"])
-        for v, c in zip(validations, checkpoints)
-        if isinstance(v.get(metric), (int, float))
+        (sign * metrics[metric], c["uuid"])
+        for c in checkpoints
+        if isinstance((metrics := _validation(c)).get(metric), (int, float))
     ]
     if not values:
-        there = ", ".join(sorted({name for v in validations for name in v})) or "none"
-        raise errors.NotFound(f"no checkpoint has a validation with a number {metric!r}; reported: {there}")
+        raise errors.NotFound(
+            f"no checkpoint has a validation with a number {metric!r}; reported: {_reported(checkpoints)}"
+        )
     return str(max(values)[1])
+
+
+def _reported(checkpoints: list[dict[str, Any]]) -> str:
+    """The metrics of their validations."""
+    return ", ".join(sorted({name for c in checkpoints for name in _validation(c)})) or "none"
+
+
+def _validation(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    training = checkpoint.get("training") or {}
+    return (training.get("validationMetrics") or {}).get("avgMetrics") or {}
 
 
 @trial.group("set", cls=LazyGroup)
