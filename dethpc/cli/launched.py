@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Optional
 
@@ -137,6 +137,7 @@ def follow(noun: Noun, task_id: str) -> Json:
 
     session = connect()
     try:
+        next(row for _, row in progress(noun, task_id) if output.state(row["state"]) in ("RUNNING", "TERMINATED"))
         show_task(session, task_id, Options(follow=True))
     except KeyboardInterrupt:
         _interrupted(session, noun, task_id)
@@ -340,7 +341,7 @@ def _set(noun: Noun, one: Callable[[Any], Any]) -> click.Group:
     return change
 
 
-POLL = 0.5
+_POLL = 0.5
 
 no_browser = click.option("--no-browser", is_flag=True, help="Print the address, and open no browser.")
 
@@ -352,23 +353,32 @@ def show(noun: Noun, task: dict[str, Any], path: str, *, browser: bool) -> None:
     open_page(noun, task["id"], browser=browser)
 
 
-def wait(noun: Noun, task_id: str, path: str = "") -> None:
-    """Until what the task serves answers; with another exit code where the task has ended. Why it waits is said."""
+def progress(noun: Noun, task_id: str) -> Iterator[tuple[Any, Json]]:
+    """A session, and the task as it is now, again and again. Why it waits is said."""
     from dethpc.client.nouns import tasks
 
     again, reason = reconnect(connect()), ""
     while True:
         session = again()
         row = tasks.get(session, noun.plural, task_id)[noun.key]
-        if output.state(row["state"]) == "TERMINATED":
-            exit_as_ended(noun, row)
-        if row["reason"] != reason:
+        if row["reason"] != reason and output.state(row["state"]) != "TERMINATED":
             reason = row["reason"]
             output.say(reason or "It starts")
+        yield session, row
+        time.sleep(_POLL)
+
+
+def wait(noun: Noun, task_id: str, path: Optional[str] = "") -> None:
+    """Until what the task serves answers, or without ``path`` until it runs; with another exit code where the task has ended."""
+    from dethpc.client.nouns import tasks
+
+    for session, row in progress(noun, task_id):
+        if output.state(row["state"]) == "TERMINATED":
+            exit_as_ended(noun, row)
         # Asked before it runs, too: who may not open it hears so at once.
-        if tasks.answers(session, task_id, path) and output.state(row["state"]) == "RUNNING":
+        answers = tasks.answers(session, task_id, path or "")
+        if (answers or path is None) and output.state(row["state"]) == "RUNNING":
             return
-        time.sleep(POLL)
 
 
 def open_page(noun: Noun, task_id: str, *, browser: bool) -> None:

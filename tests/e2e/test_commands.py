@@ -57,6 +57,18 @@ def test_a_command_is_killed_with_all_its_processes(user: User) -> None:
     assert "has ended before (killed by a user): nothing to do" in user.det("command", "kill", task_id)
 
 
+def test_a_command_says_why_it_waits(user: User) -> None:
+    slots = len(user.json("slot", "list"))
+    blocking = launch(user, "--config", f"resources.slots={slots}", "sleep 98765")
+    wait_until(lambda: state(user, blocking) == "STATE_RUNNING")
+    argv, errors = [user.python, "-m", "dethpc.cli", "command", "run", "true"], user.folder / "errors"
+    with errors.open("w") as stderr:
+        waiting = subprocess.Popen(argv, cwd=user.folder, env=user.env, stdin=subprocess.DEVNULL, stderr=stderr)
+    wait_until(lambda: "It waits for" in errors.read_text())
+    user.det("command", "kill", blocking)
+    assert waiting.wait() == 0
+
+
 def test_a_command_outlives_its_master(user: User) -> None:
     user.write("context/wait.sh", "while [ ! -e ../go ] && [ ! -e $GO ]; do sleep 0.1; done; echo went on; exit 4\n")
     user.env["GO"] = str(user.folder / "go")
@@ -125,6 +137,7 @@ def test_what_a_command_cannot_do_is_said(user: User) -> None:
     wait_until(lambda: "Ended" in user.det("task", "describe", ended_task))
     user.det("task", "create", str(config), "--parent", ended_task, code=1)
     assert "has ended" in user.errors
+    assert "has ended before (COMPLETED)" in user.det("task", "kill", ended_task)
 
 
 def test_an_interrupt_leaves_the_command_to_itself(user: User) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Optional
 import click
 
 from dethpc.cli import launched, output
-from dethpc.cli.connect import connect, reconnect
+from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
 from dethpc.cli.launched import Noun
 
@@ -52,7 +52,7 @@ def start(detach: bool, as_json: bool, **options: Any) -> None:
     output.say(
         f"Launched shell (id: {task_id}). det shell kill {task_id} ends it; det shell open {task_id} opens another."
     )
-    _wait(task_id)
+    launched.wait(SHELL, task_id, path=None)
     _open(_task_place(task_id), task_id, "", ())
 
 
@@ -81,7 +81,7 @@ def open_shell(
     if show_ssh_command:
         output.echo(shlex.join([*_Ssh(full).argv(), *arguments[1:]]))
         return
-    _wait(full)
+    launched.wait(SHELL, full, path=None)
     _open(None if by_ssh else _task_place(full), full, node, _command(arguments[1:]))
 
 
@@ -108,27 +108,6 @@ launched.add_commands(shell, SHELL)
 
 def _without_key(answer: dict[str, Any]) -> dict[str, Any]:
     return {**answer, "shell": {**answer["shell"], "privateKey": None}}
-
-
-def _wait(task_id: str) -> None:
-    """Until it runs; with another exit code where it has ended."""
-    import time
-
-    from dethpc.client.nouns import tasks
-
-    again, reason = reconnect(connect()), ""
-    while True:
-        session = again()
-        row = tasks.get(session, SHELL.plural, task_id)[SHELL.key]
-        if output.state(row["state"]) == "TERMINATED":
-            launched.exit_as_ended(SHELL, row)
-        if output.state(row["state"]) == "RUNNING":
-            return
-        if row["reason"] != reason:
-            reason = row["reason"]
-            output.say(reason or "It starts")
-        tasks.answers(session, task_id)  # nothing does yet, but who may not open it hears so at once
-        time.sleep(launched.POLL)
 
 
 def _task_place(task_id: str) -> Optional[Place]:

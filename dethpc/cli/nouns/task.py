@@ -189,8 +189,13 @@ def kill(task_id: str, root: bool) -> None:
 
     session = connect()
     full = tasks.named_of_any_kind(session, task_id)
+    row = tasks.task(session, full)
     tasks.kill_generic(session, full, from_root=root)
-    output.echo(f"Killed task {full}")
+    if row.get("endTime") and not root:
+        state = (row.get("taskState") or "").removeprefix("GENERIC_TASK_STATE_")
+        output.echo(f"Task {full} has ended before ({state}): only what belongs to it can have been killed")
+    else:
+        output.echo(f"Killed task {full}")
 
 
 @task.command()
