@@ -64,7 +64,7 @@ class Environment:
         """What goes along of ``environ``, which is as ``os.environb``."""
         named = {name.decode("latin-1"): value for name, value in environ.items()}
         sbatch = {name: value.decode("utf-8", "replace") for name, value in named.items() if name.startswith("SBATCH_")}
-        return cls(_kept(named), sbatch=sbatch, **about)  # type: ignore[arg-type]
+        return cls(_job_environment(named), sbatch=sbatch, **about)  # type: ignore[arg-type]
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Environment:
@@ -89,7 +89,7 @@ class Environment:
             variables[name.decode("latin-1")] = value
         packages, sbatch = about.get("packages"), about.get("sbatch")
         return cls(
-            _kept(variables),
+            _job_environment(variables),
             python=_short(about.get("python")),
             packages={_short(k): _short(v) for k, v in packages.items()} if isinstance(packages, dict) else {},
             source="master" if about.get("source") == "master" else "shell",
@@ -120,7 +120,7 @@ class Environment:
         return data
 
 
-def _kept(variables: Dict[str, bytes]) -> Dict[str, bytes]:
+def _job_environment(variables: Dict[str, bytes]) -> Dict[str, bytes]:
     environment = {name: value for name, value in variables.items() if goes_along(name)}
     if _HARNESS.search(
         environment.get("PYTHONPATH", b"")

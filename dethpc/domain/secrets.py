@@ -73,10 +73,10 @@ def without_user(address: str) -> str:
 _PART = re.compile(
     r"token|secret|passw(?:or)?d|passphrase|credential|(?:api|access|private|auth|account)_?key|connection_?string|bearer|cookie"
 )
-_WORDS = frozenset({"key", "keys", "pass", "pat", "cred", "creds", "auth", "dsn", "webhook", "netrc"})
+_TERMS = frozenset({"key", "keys", "pass", "pat", "cred", "creds", "auth", "dsn", "webhook", "netrc"})
 _LATER_WORD = "pwd"
 SUSPICIOUS = re.compile(
-    "|".join([*SECRET, _PART.pattern, *_WORDS - {"pat"}, r"pat(?:\b|_)", *_SIGNATURES, _LATER_WORD, r"://[^\s/]*@"]),
+    "|".join([*SECRET, _PART.pattern, *_TERMS - {"pat"}, r"pat(?:\b|_)", *_SIGNATURES, _LATER_WORD, r"://[^\s/]*@"]),
     re.IGNORECASE,
 )
 """A text in which it finds nothing holds no secret."""
@@ -173,7 +173,7 @@ def _promises_secret(name: str) -> bool:
     """No single expression: one that finds a word between others takes time that grows with the square of the name."""
     parts = name.lower().split("_")
     return name.replace("_", "x").isalnum() and (
-        bool(_PART.search(name.lower())) or not _WORDS.isdisjoint(parts) or _LATER_WORD in parts[1:]
+        bool(_PART.search(name.lower())) or not _TERMS.isdisjoint(parts) or _LATER_WORD in parts[1:]
     )
 
 

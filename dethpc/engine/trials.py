@@ -234,7 +234,7 @@ def _after_failure(
     elsewhere = any(match.action == EXCLUDE_NODE for match in event.matched) or may_heal_elsewhere(event.report)
     untrained = all(a.first_at is None for a in attempts) and not elsewhere
     if against := against_retrying(event.matched):
-        reason = f"{verdict.reason} ({NO_RETRY}: {against.words})"
+        reason = f"{verdict.reason} ({NO_RETRY}: {against.cause})"
         close(trial, State.ERROR, reason)
     elif (
         1 < restarts <= limit  # the failures before it was continued do not count

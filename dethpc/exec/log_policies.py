@@ -89,7 +89,7 @@ class LogPolicies:
         self._matches.append(match)
         self._unwritten = True
         self.write()
-        self._note("ERROR" if policy.action else "INFO", f"dethpc: {match.told}")
+        self._note("ERROR" if policy.action else "INFO", f"dethpc: {match.notice}")
 
     def write(self) -> None:
         """Write what matched, as far as it is not written yet. A disk that is full is tried again with the next call."""

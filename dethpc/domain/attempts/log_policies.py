@@ -82,20 +82,20 @@ class LogMatch(NamedTuple):
         return cls(**texts, at=moment(obj.get("at")) or 0.0)
 
     @property
-    def words(self) -> str:
+    def cause(self) -> str:
         """In Determined's words, which scripts look for."""
         line = self.line if len(self.line) <= LONGEST_WORDS else self.line[:LONGEST_WORDS] + "..."
         return f'(log "{line}" matched regex {self.pattern})'
 
     @property
-    def told(self) -> str:
+    def notice(self) -> str:
         """For the trial's log: what matched, and what follows."""
         title = LogPolicy(self.name, self.pattern, self.action).title
         follows = {
             EXCLUDE_NODE: f" therefore will not schedule on {self.node} after a failure",
             CANCEL_RETRIES: " therefore will not restart after a failure",
         }
-        return f"{title}: {self.words}{follows.get(self.action, '')}"
+        return f"{title}: {self.cause}{follows.get(self.action, '')}"
 
 
 def against_retrying(matches: Iterable[LogMatch]) -> Optional[LogMatch]:

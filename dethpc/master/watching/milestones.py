@@ -59,4 +59,4 @@ def of_no_retry(ended: events.AttemptEnded) -> Milestone | None:
     report, match = ended.report, against_retrying(ended.matched)
     if match is None or report is None or report.finished or report.acked or report.stop_reason:
         return None
-    return Milestone("ERROR", f"{NO_RETRY}: {match.words}")
+    return Milestone("ERROR", f"{NO_RETRY}: {match.cause}")
