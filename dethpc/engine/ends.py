@@ -23,7 +23,7 @@ _FROM_SCHEDULER = {
     JobState.BOOT_FAIL: (End.NODE_FAIL, "a node could not boot"),
     JobState.OUT_OF_MEMORY: (End.OUT_OF_MEMORY, "the job used more memory than it asked for"),
 }
-_ASKED: Mapping[str, tuple[End, str]] = {
+_STOPS: Mapping[str, tuple[End, str]] = {
     StopReason.PREEMPTED: (End.PREEMPTED, "the scheduler asked for its slots"),
     StopReason.TIME_LIMIT: (End.TIMEOUT, "the job reached its time limit"),
     StopReason.NODE_LOST: (End.NODE_FAIL, "a node was lost"),
@@ -69,7 +69,7 @@ def conclusive(run: Run, report: EndReport | None) -> bool:
 def _may_be_cut_short(run: Run, report: EndReport) -> bool:
     """A task without a trial saves nothing and reports nothing. Where its processes got TERM, exit code 0 may be that of a handler,
     or of a shell whose last command alone was ended, and which had gone on to the next."""
-    return run.experiment_id is None and report.stop_reason in _ASKED
+    return run.experiment_id is None and report.stop_reason in _STOPS
 
 
 def ended_at(begun: float, report: EndReport | None, record: JobRecord | None, now: float) -> float:
@@ -104,7 +104,7 @@ class Evidence:
     def cut_short(self) -> bool:
         """What fails after its slots were asked for had no fair chance; towards a time limit there was time for all of its work."""
         killed = self.code is None or self.report.signal in (9, 15)
-        return self.stop_reason in _ASKED and (self.stop_reason == StopReason.PREEMPTED or killed)
+        return self.stop_reason in _STOPS and (self.stop_reason == StopReason.PREEMPTED or killed)
 
     @property
     def disk_full(self) -> bool:
@@ -167,7 +167,7 @@ RULES = (
         lambda e: Verdict(*(e.scheduler or (End.LOST, "")), e.code),
     ),
     Rule(
-        "left when asked", lambda e: e.clean and e.stop_reason in _ASKED, lambda e: Verdict(*_ASKED[e.stop_reason], 0)
+        "left when asked", lambda e: e.clean and e.stop_reason in _STOPS, lambda e: Verdict(*_STOPS[e.stop_reason], 0)
     ),
     Rule(
         "left for a reason of its own",
@@ -181,7 +181,7 @@ RULES = (
     ),
     Rule(
         "its storage was away before training",
-        lambda e: e.report.phase == "storage" and e.stop_reason not in _ASKED,
+        lambda e: e.report.phase == "storage" and e.stop_reason not in _STOPS,
         lambda e: Verdict(End.STORAGE_AWAY, e.report.message, e.code),
     ),
     Rule(
@@ -191,12 +191,12 @@ RULES = (
     ),
     Rule(
         "the nodes did not meet",
-        lambda e: e.report.phase == "rendezvous" and e.stop_reason not in _ASKED,
+        lambda e: e.report.phase == "rendezvous" and e.stop_reason not in _STOPS,
         lambda e: Verdict(End.LAUNCH_FAILED, e.report.message, e.code, tries=MAX_MISSED),
     ),
     Rule(
         "failed before training",
-        lambda e: e.report.phase in _SETUP_PHASES and e.stop_reason not in _ASKED,
+        lambda e: e.report.phase in _SETUP_PHASES and e.stop_reason not in _STOPS,
         lambda e: Verdict(End.LAUNCH_FAILED, e.report.message, e.code),
     ),
     Rule(
@@ -218,7 +218,7 @@ RULES = (
     Rule(
         "cut short",
         lambda e: e.reported and e.cut_short,
-        lambda e: Verdict(_ASKED[e.stop_reason][0], e.report.message or _ASKED[e.stop_reason][1], e.code),
+        lambda e: Verdict(_STOPS[e.stop_reason][0], e.report.message or _STOPS[e.stop_reason][1], e.code),
     ),
     Rule(
         "its storage is away",
@@ -242,7 +242,7 @@ RULES = (
         lambda e: e.run.intent is Intent.STOP,
         lambda e: Verdict(End.STOPPED, e.run.intent_reason, e.code),
     ),
-    Rule("gone when asked", lambda e: e.stop_reason in _ASKED, lambda e: Verdict(*_ASKED[e.stop_reason], e.code)),
+    Rule("gone when asked", lambda e: e.stop_reason in _STOPS, lambda e: Verdict(*_STOPS[e.stop_reason], e.code)),
     Rule(
         "never started",
         lambda e: e.run.attempt < 0 and e.record is not None and e.record.state is not JobState.COMPLETED,

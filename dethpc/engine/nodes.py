@@ -74,11 +74,11 @@ def judged(
 
 def may_heal_elsewhere(report: EndReport | None) -> bool:
     """Whether what failed speaks of a node's hardware, or of a device or file system that another node may have."""
-    message = "" if report is None else _said(report)
+    message = "" if report is None else _error_text(report)
     return bool(_HARDWARE.search(message) or _MISSING.search(message))
 
 
-def _said(report: EndReport) -> str:
+def _error_text(report: EndReport) -> str:
     return "\n".join([report.message, *report.tail])
 
 
@@ -99,7 +99,7 @@ def _accused(attempt: Attempt, verdict: Verdict, event: events.AttemptEnded) -> 
     if event.record is not None and event.record.state in (JobState.NODE_FAIL, JobState.BOOT_FAIL):
         return "failed", attempt.nodes, True
     where = _where(attempt, report)
-    message = _said(report)
+    message = _error_text(report)
     if verdict.end is End.USER_ERROR and _HARDWARE.search(message):
         return "broken hardware", where, True
     if verdict.end is End.LAUNCH_FAILED and not verdict.permanent:

@@ -195,7 +195,7 @@ def _checkpoint(
 def _checkpoint_waits(state: ClusterState, trial: Trial, attempt: Attempt, report: Report, decision: Decision) -> None:
     """Nothing begins there before it is in its storage, or in the spool: it is listed alone. What waited in the spool has arrived
     where no reason is given."""
-    existing = _known(state, trial, decision).get(report.data["uuid"])
+    existing = _checkpoints_by_uuid(state, trial, decision).get(report.data["uuid"])
     if existing is not None:
         if not report.data["why"]:
             decision.rows += checkpoints.arrived([existing])
@@ -236,7 +236,7 @@ def _run_metadata(
 
 
 def _checkpoint_deleted(state: ClusterState, trial: Trial, report: Report, decision: Decision) -> Trial:
-    by_uuid = _known(state, trial, decision)
+    by_uuid = _checkpoints_by_uuid(state, trial, decision)
     resources = dict(report.data.get("resources") or {})
     return _with(
         checkpoints.deleted_by_trial(state, trial, by_uuid, str(report.data["uuid"]), resources), trial, decision
@@ -248,7 +248,7 @@ def _checkpoint_damaged(
 ) -> Trial:
     """Training code may go on all the same: only when it ends before it has trained is the damage why."""
     uuid, why = str(report.data["uuid"]), str(report.data["why"])[:500]
-    rows, resumption = checkpoints.damaged(state, trial, _known(state, trial, decision), uuid, why)
+    rows, resumption = checkpoints.damaged(state, trial, _checkpoints_by_uuid(state, trial, decision), uuid, why)
     trial = _with(rows, trial, decision)
     if uuid != attempt.resumed_from:
         return trial
@@ -270,7 +270,7 @@ def _begins(source: str | None) -> str:
     return f"the trial begins at checkpoint {source}, which the trial that it copies had before"
 
 
-def _known(state: ClusterState, trial: Trial, decision: Decision) -> dict[str, Checkpoint]:
+def _checkpoints_by_uuid(state: ClusterState, trial: Trial, decision: Decision) -> dict[str, Checkpoint]:
     """The trial's checkpoints by uuid, those that are reported just now among them."""
     by_uuid = dict(state.checkpoints.get(trial.id, {}))
     by_uuid.update((row.uuid, row) for row in decision.rows if isinstance(row, Checkpoint))

@@ -256,7 +256,7 @@ class ClusterState:
         attempts.append(row)
 
     def _index_place(self, job: Job) -> None:
-        place = job.wanted(self.rules_of(job.entry.pool).kind) if job.waiting else None
+        place = job.next_place(self.rules_of(job.entry.pool).kind) if job.waiting else None
         if place is not job.place and place != job.place:
             self.places.move(job.place, place)
             job.place = place

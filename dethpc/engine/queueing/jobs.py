@@ -68,7 +68,7 @@ class Job(ABC):
     def wait(self, member: int) -> bool:
         """Put the member among those that wait, or take it out, as rows say now. Returns whether that changed anything."""
 
-    def wanted(self, kind: Kind) -> Place | None:
+    def next_place(self, kind: Kind) -> Place | None:
         """Its place in the queue of its pool, of this kind, while it wants another run; the one it has where that is right."""
         if not self.queued or self.allowance <= 0:
             return None

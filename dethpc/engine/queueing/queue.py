@@ -135,7 +135,7 @@ def seen(state: ClusterState, event: events.QueueSeen) -> Decision:
     budget = REORDER_AT_ONCE
     for pool in sorted(state.live.pending):
         ordered = [run for run in in_order(state, pool, event.at) if not held(run) and not stands_aside(state, run)]
-        size = _kept(state, pool, ordered)
+        size = _queue_limit(state, pool, ordered)
         runs = _as_they_stand(state, [run for run in ordered[:size] if run.id in event.waiting], event)
         back = ordered[size:]
         if not shares(state, pool):  # there who starts too soon has less later
@@ -159,7 +159,7 @@ def _as_they_stand(state: ClusterState, ordered: Sequence[Run], event: events.Qu
     return [of[state.job_of(run).id].pop() for run in ordered]
 
 
-def _kept(state: ClusterState, pool: str, ordered: Sequence[Run]) -> int:
+def _queue_limit(state: ClusterState, pool: str, ordered: Sequence[Run]) -> int:
     """How many of the runs stay in the scheduler's queue: twice the window, and what could start. The rest comes back later."""
     pool_seen = state.pools.get(pool)
     free = Free.of(pool_seen.node_slots, pool_seen.free) if pool_seen is not None else Free(0, [])
