@@ -354,7 +354,7 @@ def _completed_before(attempt: AttemptDir, unit: Optional[Unit]) -> float:
     trial, _, number = run.path.name.rpartition(".")
     completed, named = 0.0, unit.value if unit is not None else None
     # Those of a trial that had ended, and was continued long after that, are folded.
-    for earlier in [*(home.kept(f"{trial}.{n}") for n in range(1, int(number))), run]:
+    for earlier in [*(home.find(f"{trial}.{n}") for n in range(1, int(number))), run]:
         for k in earlier.attempts():
             if earlier is not run or k < attempt.k:
                 reports = read_remains(earlier.attempt(k).journal).reports

@@ -267,7 +267,7 @@ class Checkpoint:
 class Metric:
     """One report of a group of metrics. Identified by (run_id, attempt, seq), the journal event it came from; never altered.
 
-    ``seq`` is below zero where it did not come from the attempt's chief: report -n is number n of ``AttemptDir.taken``.
+    ``seq`` is below zero where it did not come from the attempt's chief: report -n is number n of ``AttemptDir.master_journal``.
     """
 
     run_id: str

@@ -143,7 +143,7 @@ class _Check:
         for journal in journals(self._home, rows):
             yield from self._journal(id, journal, reports)
         for run in rows:
-            if isinstance(run, Run) and run.attempt >= 0 and not exists(path := self._home.kept(run.id).path):
+            if isinstance(run, Run) and run.attempt >= 0 and not exists(path := self._home.find(run.id).path):
                 yield Difference(id, "run directory", f"{path} is missing")
         for row in rows:
             if isinstance(row, Checkpoint) and row.decided is CheckpointState.COMPLETED:

@@ -179,8 +179,8 @@ class _Recreation:
                 raise
             if len(rows) == 1:
                 metric: Any = rows[0]
-                attempt = self._home.kept(metric.run_id).attempt(metric.attempt)
-                self._damaged(attempt.journal if metric.seq >= 0 else attempt.taken, [abs(metric.seq)])
+                attempt = self._home.find(metric.run_id).attempt(metric.attempt)
+                self._damaged(attempt.journal if metric.seq >= 0 else attempt.master_journal, [abs(metric.seq)])
                 return
             half = len(rows) // 2
             self._store_all(rows[:half])

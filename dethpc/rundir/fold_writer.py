@@ -28,16 +28,16 @@ class Unfit(OSError):
     """A directory holds what cannot be folded."""
 
 
-class Found(NamedTuple):
+class DirectoryContents(NamedTuple):
     """What is in a directory. ``files``: by path from there; ``others``: what is neither file nor folder, and what it is."""
 
     files: dict[str, Signature]
     others: dict[str, str]
 
 
-def look(top: Path) -> Found:
+def look(top: Path) -> DirectoryContents:
     """All that is below ``top``, no link followed and nothing opened but folders. Raises OSError, Unfit for another user's file."""
-    contents = Found({}, {})
+    contents = DirectoryContents({}, {})
     pending = [""]
     while pending:
         here = pending.pop()
@@ -51,7 +51,7 @@ def look(top: Path) -> Found:
     return contents
 
 
-def _sort(entry: os.DirEntry[str], path: str, contents: Found, pending: list[str]) -> None:
+def _sort(entry: os.DirEntry[str], path: str, contents: DirectoryContents, pending: list[str]) -> None:
     about = entry.stat(follow_symlinks=False)
     try:
         path.encode()

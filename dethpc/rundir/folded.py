@@ -248,7 +248,7 @@ def place(path: Union[str, os.PathLike[str]]) -> Optional[_Place]:
     return match and _Place(Path(match[1]), (match[2] or "").rstrip("/"))
 
 
-def _known(path: Union[str, os.PathLike[str]]) -> _Place:
+def _required_place(path: Union[str, os.PathLike[str]]) -> _Place:
     location = place(path)
     if location is None:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fspath(path))
@@ -270,7 +270,7 @@ def moved(path: Union[str, os.PathLike[str]]) -> Optional[Path]:
 
 def open_member(path: Union[str, os.PathLike[str]]) -> BinaryIO:
     """The file that ``path`` leads to through an archive. Raises OSError, Damaged."""
-    at = _known(path)
+    at = _required_place(path)
     if (late := at.late) is not None:
         try:
             return open_regular(late)
@@ -296,7 +296,7 @@ def opened_in(archive: Path, path: str) -> BinaryIO:
 
 def status(path: Union[str, os.PathLike[str]]) -> Status:
     """Of a file or a folder in an archive. Raises OSError, Damaged."""
-    at = _known(path)
+    at = _required_place(path)
     if (late := at.late) is not None:
         try:
             status = os.stat(late, follow_symlinks=False)
@@ -315,7 +315,7 @@ def status(path: Union[str, os.PathLike[str]]) -> Status:
 
 def names(path: Union[str, os.PathLike[str]]) -> list[str]:
     """What is in a folder of an archive. Raises OSError, Damaged."""
-    at = _known(path)
+    at = _required_place(path)
     inside = set(index_of(at.archive).folders.get(at.path, ()))
     if at.path and (late := at.late) is not None:
         try:
@@ -329,7 +329,7 @@ def names(path: Union[str, os.PathLike[str]]) -> list[str]:
 
 def walk(path: Union[str, os.PathLike[str]]) -> Iterator[str]:
     """The files below a folder of an archive, as paths from there. Raises OSError, Damaged."""
-    at = _known(path)
+    at = _required_place(path)
     inside = f"{at.path}/" if at.path else ""
     paths = {name[len(inside) :] for name in index_of(at.archive).entries if name.startswith(inside)}
     if at.path and (late := at.late) is not None:

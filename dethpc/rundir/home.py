@@ -163,7 +163,7 @@ class Home:
         return self.root / "spool"
 
     def run(self, run_id: str) -> RunDir:
-        """The directory of a run that is not over. What an ended one has left is read through ``kept``."""
+        """The directory of a run that is not over. What an ended one has left is read through ``find``."""
         from dethpc.rundir.layout import RunDir  # here: the CLI finds its master through this module
 
         return RunDir(self.runs / run_id)
@@ -177,7 +177,7 @@ class Home:
                 self._archives = self._archives or Archives(self.runs)
         return self._archives
 
-    def kept(self, run_id: str) -> RunDir:
+    def find(self, run_id: str) -> RunDir:
         """Where to read what a run has written: its directory, or the archive that its trial is folded into."""
         from dethpc.rundir.layout import RunDir
 

@@ -321,7 +321,7 @@ class RemainsReader:
         try:
             report = from_line(line)
         except ValueError:
-            self._damaged += not _known(line, self.last)
+            self._damaged += not _is_duplicate(line, self.last)
             if self._numbers is not None:
                 self._numbers.append(self._lines)
             if not (gap := _hole(line)):
@@ -355,7 +355,7 @@ def _hole(damaged: bytes) -> int:
     return end
 
 
-def _known(damaged: bytes, last: int) -> bool:
+def _is_duplicate(damaged: bytes, last: int) -> bool:
     """Whether the report of a damaged line had come another way, by what is left of its number."""
     number = damaged.split(b" ", 1)[0]
     return number.isdigit() and len(number) < 20 and int(number) <= last

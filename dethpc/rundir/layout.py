@@ -60,7 +60,7 @@ class AttemptDir:
         return self.worker_journals / f"rank-{rank}.jsonl"
 
     @property
-    def taken(self) -> Path:
+    def master_journal(self) -> Path:
         """The master's journal of the metrics that counted and did not come from the chief: other workers', or posted."""
         return self.worker_journals / "taken.jsonl"
 

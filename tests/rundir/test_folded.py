@@ -108,12 +108,12 @@ def test_a_home_knows_where_what_a_run_has_left_is(tmp_path: Path) -> None:
     archive = fold(home.runs, {"7.12.1/a": b"", "7.12.2/a": b""})
     for folder in ("7.12.1", "7.12.2"):
         (home.runs / folder).rmdir()
-    assert home.kept("7.12.1").path == archive / "7.12.1" and home.kept("7.12.2").path == archive / "7.12.2"
-    assert home.kept("7.12.3").path == home.runs / "7.12.3" and home.kept("7.1.1").path == home.runs / "7.1.1"
+    assert home.find("7.12.1").path == archive / "7.12.1" and home.find("7.12.2").path == archive / "7.12.2"
+    assert home.find("7.12.3").path == home.runs / "7.12.3" and home.find("7.1.1").path == home.runs / "7.1.1"
     with open_kept(home.runs / "7.12.2" / "a") as file:  # of somebody who asked before it was folded
         assert file.read() == b""
     later = fold(home.runs, {"7.12.1/b": b""}, "7.12.4")  # by another master
-    assert home.kept("7.12.4").path == later / "7.12.4"
+    assert home.find("7.12.4").path == later / "7.12.4"
 
 
 def test_names_say_which_runs_are_there() -> None:

@@ -51,9 +51,9 @@ def journals(home: Home, rows: Iterable[Any]) -> Iterator[Journal]:
     steps = {(row.run_id, row.attempt, row.seq): row.steps_completed for row in rows if isinstance(row, Checkpoint)}
     for attempt in rows:
         if isinstance(attempt, Attempt) and attempt.task_id in trials:
-            folder = home.kept(attempt.run_id).attempt(attempt.number)
+            folder = home.find(attempt.run_id).attempt(attempt.number)
             resumed_at = steps.get((attempt.run_id, attempt.number, attempt.void_after or 0), -1)
-            for path in (folder.journal, folder.taken):
+            for path in (folder.journal, folder.master_journal):
                 yield _journal(path, attempt, path == folder.journal, trials[attempt.task_id], resumed_at)
 
 

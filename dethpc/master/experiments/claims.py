@@ -35,7 +35,7 @@ class Claims:
 
     def _wrote_no_owners(self, run_id: str) -> bool:
         try:
-            spec = read_json(self._home.kept(run_id).spec) or {}
+            spec = read_json(self._home.find(run_id).spec) or {}
         except (OSError, RunDirError):
             return False
         return spec.get("cluster_id") == self._cluster_id and not spec.get("owned")

@@ -24,7 +24,7 @@ from dethpc.master.rounds import Rounds
 from dethpc.rundir import archives, folded
 from dethpc.rundir.archives import GOING, PART, Trial, late_of
 from dethpc.rundir.files import sync_name
-from dethpc.rundir.fold_writer import Found, Source, look, prove, sources, write
+from dethpc.rundir.fold_writer import DirectoryContents, Source, look, prove, sources, write
 from dethpc.rundir.home import Home
 from dethpc.rundir.tree import remove
 from dethpc.state import SqlStore, queries
@@ -149,7 +149,7 @@ class Folding:
             last = self._home.archives.last(trial)
             if trial.trial != trial_id or not last:
                 continue
-            tops = [self._home.kept(trial.run(number)) for number in range(1, last + 1)]
+            tops = [self._home.find(trial.run(number)) for number in range(1, last + 1)]
             if any(run.attempt(k).nodes_with_logs() for run in tops for k in run.attempts()):
                 self._since = time.monotonic()
                 there = self.fold(trial, last, lambda path: not _LOGS.fullmatch(path)) or there
@@ -205,7 +205,7 @@ class Folding:
         return tops
 
     def _contents(
-        self, trial: Trial, last: int, before: int, seen: dict[Path, Found]
+        self, trial: Trial, last: int, before: int, seen: dict[Path, DirectoryContents]
     ) -> tuple[list[Source], list[tuple[str, str]]]:
         files: list[Source] = []
         left_out: list[tuple[str, str]] = []
@@ -214,7 +214,7 @@ class Folding:
         for number in range(1, last + 1):
             run_id = trial.run(number)
             if number <= before:
-                files += sources(run_id, self._home.kept(run_id).path)
+                files += sources(run_id, self._home.find(run_id).path)
                 continue
             top = self._home.run(run_id).path
             if top in seen:
@@ -223,7 +223,7 @@ class Folding:
         return files, left_out
 
     def _published(
-        self, trial: Trial, last: int, before: int, part: Path, target: Path, seen: dict[Path, Found]
+        self, trial: Trial, last: int, before: int, part: Path, target: Path, seen: dict[Path, DirectoryContents]
     ) -> bool:
         with self._home.archives.lock:
             if not self._runs(trial) or {top: look(top) for top in self._tops(trial, last, before)} != seen:
@@ -238,7 +238,7 @@ class Folding:
         self._take_away(trial, last, seen)
         return True
 
-    def _take_away(self, trial: Trial, last: int, merged: Mapping[Path, Found]) -> None:
+    def _take_away(self, trial: Trial, last: int, merged: Mapping[Path, DirectoryContents]) -> None:
         """Remove the directories of folded runs, but for those with what the master has written since it ``merged`` such."""
         going = []
         for number in range(1, last + 1):

@@ -31,7 +31,7 @@ def place(home: Home, run_id: str, which: Callable[[RunDir], Path]) -> Iterator[
         path = which(RunDir(folder))
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
-            _bring_back(which(home.kept(run_id)), path)
+            _bring_back(which(home.find(run_id)), path)
         yield path
 
 

@@ -131,12 +131,12 @@ class LogRetention:
             if not queries.trial_is_over(connection, trial_id):
                 return False
             runs = queries.runs_of_trial(connection, trial_id)
-        had = [run for run in runs if _has_logs(self._home.kept(run.id))]
+        had = [run for run in runs if _has_logs(self._home.find(run.id))]
         self.folding.without_logs(trial_id, [run.id for run in runs])
         for run in had:
             _delete_logs(self._home.run(run.id))
-            if _has_logs(self._home.kept(run.id)):
-                raise OSError(errno.EBUSY, "its archive is in use", str(self._home.kept(run.id).path))
+            if _has_logs(self._home.find(run.id)):
+                raise OSError(errno.EBUSY, "its archive is in use", str(self._home.find(run.id).path))
             message = f"the log was deleted, as retention_policy says: the trial ended {days} days ago or earlier"
             write(self._home, run.id, run.attempt, message, "INFO")
         return bool(had)

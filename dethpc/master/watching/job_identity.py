@@ -54,7 +54,7 @@ class JobIdentity:
 
         Raises OSError: without the script, a job under an experiment's earlier name could be missed."""
         try:
-            with open_regular(self._home.kept(run_id).script) as file:
+            with open_regular(self._home.find(run_id).script) as file:
                 script = file.read(_LONGEST_SCRIPT).decode(errors="replace")
         except FileNotFoundError:
             script = ""
@@ -71,7 +71,7 @@ class JobIdentity:
         while carrier and carrier != run_id and carrier not in seen:
             seen.add(carrier)
             try:
-                script = (read_json(self._home.kept(carrier).next) or {}).get("script")
+                script = (read_json(self._home.find(carrier).next) or {}).get("script")
             except (OSError, RunDirError, ValueError):
                 return False
             carrier = Path(str(script)).parent.name if script else ""

@@ -156,7 +156,7 @@ class Reader:
     def is_closed(self, run_id: str) -> bool:
         """Whether the run was concluded, by this master or one before. False where nobody can say."""
         with contextlib.suppress(OSError):
-            return exists(self._home.kept(run_id).closed)
+            return exists(self._home.find(run_id).closed)
         return False
 
     # --- the end

@@ -1,6 +1,6 @@
 """Metrics of trials from others than the chief worker: the journals of other workers, and what is posted over HTTP.
 
-All of it goes to one journal of the master's in the attempt's directory (``AttemptDir.taken``) before the engine hears of it, so
+All of it goes to the master's journal in the attempt's directory (``AttemptDir.master_journal``) before the engine hears of it, so
 that the database can be made again. A worker of another rank writes a journal of its own, which is read from here: that needs no
 master, and its numbers say what was taken before. The chief's own journal has one writer, and stays as it is.
 """
@@ -187,7 +187,9 @@ class WorkerReports:
                 last_committed = queries.posted(connection, attempt.run_id, attempt.number)
             unsure: list[Report] = []
             numbers: dict[int, int] = {}
-            with late_writes.place(self._home, attempt.run_id, lambda run: run.attempt(attempt.number).taken) as path:
+            with late_writes.place(
+                self._home, attempt.run_id, lambda run: run.attempt(attempt.number).master_journal
+            ) as path:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 written = RemainsReader(path)
                 while not written.whole:

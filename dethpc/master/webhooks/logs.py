@@ -96,7 +96,7 @@ class LogWatch:
     def _sources(self, trial_id: int) -> list[list[Source]]:
         with self._parts.store.read() as connection:
             runs = [run.id for run in queries.runs_of_trial(connection, trial_id)]
-        return sources(self._parts.home.kept, runs)
+        return sources(self._parts.home.find, runs)
 
     def _first_line(self, follower: Follower) -> Line | None:
         """The first that matches, of what was written since the last look."""

@@ -84,8 +84,8 @@ class Site:
         home = Home(self.home.root)
         found = {}
         for run in runs:
-            for path in walk(home.kept(run).path):
-                with open_regular(home.kept(run).path / path) as file:
+            for path in walk(home.find(run).path):
+                with open_regular(home.find(run).path / path) as file:
                     found[f"{run}/{path}"] = file.read()
         return found
 
@@ -137,17 +137,17 @@ def test_logs_and_journals_read_as_before(at: Site) -> None:
     names = ["1.1.1", "1.1.2"]
 
     def read() -> list[Any]:
-        found = logs.sources(at.home.kept, names)
+        found = logs.sources(at.home.find, names)
         times = Filter(after=T0 + 500, before=T0 + 502)
         looked = [
             list(logs.read(found, wanted, 7, newest_first=back))
             for wanted in (Filter(), Filter(text="line 2999"), Filter(nodes=frozenset({"alpha"})), times)
             for back in (True, False)
         ]
-        return [looked, read_remains(at.home.kept("1.1.2").attempt(0).journal), at.home.kept("1.1.1").attempts()]
+        return [looked, read_remains(at.home.find("1.1.2").attempt(0).journal), at.home.find("1.1.1").attempts()]
 
     before = read()
-    asked_before = logs.sources(at.home.kept, names)
+    asked_before = logs.sources(at.home.find, names)
     at.folding().fold_due(END + 7 * HOUR)
     assert at.files() == ["1.1.2.zip"]
     assert read() == before
@@ -158,7 +158,7 @@ def test_logs_and_journals_read_as_before(at: Site) -> None:
 
 def test_who_follows_a_log_sees_each_line_once(at: Site) -> None:
     at.put(blocks=2)
-    follower = Follower(lambda: logs.sources(at.home.kept, ["1.1.1"]), Filter(sources=frozenset({"task"})))
+    follower = Follower(lambda: logs.sources(at.home.find, ["1.1.1"]), Filter(sources=frozenset({"task"})))
     told = sum(len(piece) for piece in follower.history())
     at.folding().fold_due(END + 7 * HOUR)
     assert told == 2000 and follower.more() == [] and not follower.grown()
@@ -236,7 +236,7 @@ def test_what_the_master_writes_later_counts_and_is_folded_too(at: Site) -> None
     late_content = at.content("1.1.1")
     assert (
         late_content.keys() == before.keys()
-        and len(read_remains(at.home.kept("1.1.1").attempt(0).journal).reports) == 21
+        and len(read_remains(at.home.find("1.1.1").attempt(0).journal).reports) == 21
     )
     assert at.folding().fold_due(END + 8 * HOUR) == 0  # it was written just now, by the clock of the file system
     assert at.folding(hours=0).fold_due(2e10) == 1
@@ -280,7 +280,7 @@ def test_a_trial_that_goes_on_has_new_runs_beside_the_archive_and_is_one_file_in
     at.write(run_of(more, 3))
     before = at.content("1.1.1", "1.1.2", "1.1.3")
     assert at.folding().fold_due(END + 8 * HOUR) == 0 and at.files() == ["1.1.2.zip", "1.1.3"]
-    assert len(logs.sources(at.home.kept, ["1.1.1", "1.1.2", "1.1.3"])) == 3
+    assert len(logs.sources(at.home.find, ["1.1.1", "1.1.2", "1.1.3"])) == 3
     at.store.commit([replace(more, ended_at=END, state=State.COMPLETED), run_of(more, 3)])
     assert at.folding().fold_due(END + 8 * HOUR) == 1 and at.files() == ["1.1.3.zip"]
     assert at.content("1.1.1", "1.1.2", "1.1.3") == before

@@ -47,7 +47,7 @@ def test_nodes_are_merged_by_time_and_attempts_follow_each_other(tmp_path: Path)
     put(tmp_path, "1.1.1", 1, 0, (3.5, "e"))
     put(tmp_path, "1.1.2", 0, 0, (9, "f"))
     write_json(RunDir(tmp_path / "runs" / "1.1.1").attempt(0).started, {"nodes": ["alpha", "beta"]})
-    sources = logs.sources(Home(tmp_path).kept, ["1.1.1", "1.1.2"])
+    sources = logs.sources(Home(tmp_path).find, ["1.1.1", "1.1.2"])
     lines = list(logs.read(sources, Filter()))
     assert texts(lines) == ["a", "b", "c", "d", "e", "f"]
     assert [line.node for line in lines[:3]] == ["alpha", "beta", "alpha"]
@@ -59,14 +59,14 @@ def test_nodes_are_merged_by_time_and_attempts_follow_each_other(tmp_path: Path)
 def test_a_damaged_list_of_nodes_costs_their_names_alone(tmp_path: Path, nodes: object) -> None:
     put(tmp_path, "1.1.1", 0, 0, (1, "a"))
     write_json(RunDir(tmp_path / "runs" / "1.1.1").attempt(0).started, {"nodes": nodes})
-    lines = list(logs.read(logs.sources(Home(tmp_path).kept, ["1.1.1"]), Filter()))
+    lines = list(logs.read(logs.sources(Home(tmp_path).find, ["1.1.1"]), Filter()))
     assert [(line.text, line.node) for line in lines] == [("a", "node-0")]
 
 
 def test_ids_are_the_same_from_either_end_and_fit_in_63_bits(tmp_path: Path) -> None:
     put(tmp_path, "1.1.1", 0, 0, (1, "a"), (3, "c"))
     put(tmp_path, "1.1.2", 3, 7, (2, "b"))
-    sources = logs.sources(Home(tmp_path).kept, ["1.1.1", "1.1.2"])
+    sources = logs.sources(Home(tmp_path).find, ["1.1.1", "1.1.2"])
     forward = [line.id for line in logs.read(sources, Filter())]
     assert forward == [line.id for line in logs.read(sources, Filter(), newest_first=True)][::-1]
     assert len(set(forward)) == 3 and all(0 <= id < 2**63 for id in forward)
@@ -77,7 +77,7 @@ def test_what_the_batch_script_and_slurm_wrote_is_in_the_log_as_source_slurm(tmp
     for run in ("1.1.1", "1.1.2"):  # the second never got as far as a log of its own
         RunDir(tmp_path / "runs" / run).make()
         RunDir(tmp_path / "runs" / run).log.write_text("line 5: module: command not found\nslurmstepd: error: killed\n")
-    sources = logs.sources(Home(tmp_path).kept, ["1.1.1", "1.1.2"])
+    sources = logs.sources(Home(tmp_path).find, ["1.1.1", "1.1.2"])
     said = ["line 5: module: command not found", "slurmstepd: error: killed"]
     lines = list(logs.read(sources, Filter()))
     assert texts(lines) == ["a", *said, *said]
@@ -86,7 +86,7 @@ def test_what_the_batch_script_and_slurm_wrote_is_in_the_log_as_source_slurm(tmp
     assert texts(logs.read(sources, Filter(), newest_first=True)) == [*said[::-1], *said[::-1], "a"]
     assert len({line.id for line in lines}) == 5
     follower = Follower(
-        lambda: logs.sources(Home(tmp_path).kept, ["1.1.1", "1.1.2"]), Filter(sources=frozenset({"slurm"}))
+        lambda: logs.sources(Home(tmp_path).find, ["1.1.1", "1.1.2"]), Filter(sources=frozenset({"slurm"}))
     )
     assert texts(line for lines in follower.history() for line in lines) == [*said, *said]
     with open(RunDir(tmp_path / "runs" / "1.1.2").log, "a") as file:
@@ -108,7 +108,7 @@ def test_what_slurm_complains_of_has_the_level_that_slurm_gives_it(tmp_path: Pat
         "it says slurmstepd: error: x": "INFO",
     }
     RunDir(tmp_path / "runs" / "1.1.1").log.write_text("".join(f"{line}\n" for line in said))
-    sources = logs.sources(Home(tmp_path).kept, ["1.1.1"])
+    sources = logs.sources(Home(tmp_path).find, ["1.1.1"])
     assert {line.text: line.level for line in logs.read(sources, Filter()) if line.source == "slurm"} == said
     errors = Filter(levels=frozenset({"ERROR"}))
     wanted = [text for text, level in said.items() if level == "ERROR"]
@@ -128,7 +128,7 @@ def test_the_tail_of_a_log_with_a_line_of_hundreds_of_megabytes_takes_a_few(tmp_
         file.write(b"\n")
     put(tmp_path, "1.1.1", 0, 0, (2, "behind"))
     code = (
-        f"sources = logs.sources(Home({str(tmp_path)!r}).kept, ['1.1.1'])\n"
+        f"sources = logs.sources(Home({str(tmp_path)!r}).find, ['1.1.1'])\n"
         "last = [line.text for line in logs.read(sources, Filter(), 1, newest_first=True)]\n"
         "assert last == ['behind'], last\n"
         "for newest_first in (True, False):\n"
@@ -151,16 +151,16 @@ def test_a_filter_that_takes_nothing_gives_its_reader_a_chance_to_leave(
 ) -> None:
     monkeypatch.setattr(lines, "MOST", 2000)  # bytes of a block
     put(tmp_path, "1.1.1", 0, 0, *((n, "x") for n in range(2000)))
-    looks = list(logs.looks(logs.sources(Home(tmp_path).kept, ["1.1.1"]), Filter(text="y")))
+    looks = list(logs.looks(logs.sources(Home(tmp_path).find, ["1.1.1"]), Filter(text="y")))
     assert len(looks) > 3 and not any(looks)
-    some = logs.looks(logs.sources(Home(tmp_path).kept, ["1.1.1"]), Filter(), 700)
+    some = logs.looks(logs.sources(Home(tmp_path).find, ["1.1.1"]), Filter(), 700)
     assert sum(map(len, some)) == 700
 
 
 def test_filters(tmp_path: Path) -> None:
     put(tmp_path, "1.1.1", 0, 0, (1, "one"), (2, "two"))
     put(tmp_path, "1.1.1", 0, 1, (3, "bad"), level="ERROR")
-    sources = logs.sources(Home(tmp_path).kept, ["1.1.1"])
+    sources = logs.sources(Home(tmp_path).find, ["1.1.1"])
 
     def found(**conditions: object) -> list[str]:
         return texts(logs.read(sources, Filter(**conditions)))  # type: ignore[arg-type]
@@ -177,7 +177,7 @@ def test_the_lines_of_a_single_process_are_those_of_rank_0(tmp_path: Path) -> No
     for run, slots in (("1.1.1", 1), ("1.1.2", 0), ("1.1.3", 2)):
         put(tmp_path, run, 0, 0, (1, run), rank=None)
         write_json(RunDir(tmp_path / "runs" / run).spec, {"slots": slots})
-    sources = logs.sources(Home(tmp_path).kept, ["1.1.1", "1.1.2", "1.1.3"])
+    sources = logs.sources(Home(tmp_path).find, ["1.1.1", "1.1.2", "1.1.3"])
     assert texts(logs.read(sources, Filter(ranks=frozenset({0})))) == ["1.1.1", "1.1.2"]
     assert texts(logs.read(sources, Filter(ranks=frozenset({1})))) == []
     assert {line.rank for line in logs.read(sources, Filter())} == {None}
@@ -192,7 +192,7 @@ def test_lines_of_slurm_are_followed_once_over_a_requeue_and_keep_their_times(tm
     put(tmp_path, "1.1.1", 0, 0, (1, "a"))
     run = RunDir(tmp_path / "runs" / "1.1.1")
     write("prologue\n", 1)
-    follower = Follower(lambda: logs.sources(Home(tmp_path).kept, ["1.1.1"]), Filter())
+    follower = Follower(lambda: logs.sources(Home(tmp_path).find, ["1.1.1"]), Filter())
     first = [line for look in follower.history() for line in look]
     assert texts(first) == ["a", "prologue"]
     write("requeued\n", 5)
@@ -201,7 +201,7 @@ def test_lines_of_slurm_are_followed_once_over_a_requeue_and_keep_their_times(tm
     write("prologue again\n", 7)
     later += follower.more()
     assert texts(later) == ["requeued", "b", "prologue again"]
-    lines = list(logs.read(logs.sources(Home(tmp_path).kept, ["1.1.1"]), Filter()))
+    lines = list(logs.read(logs.sources(Home(tmp_path).find, ["1.1.1"]), Filter()))
     assert [(line.id, line.at) for line in lines] == [(line.id, line.at) for line in [*first, *later]]
     assert [line.at - T0 for line in lines] == [1, 1, 5, 6, 7]
 
@@ -211,19 +211,19 @@ def test_a_line_of_slurm_that_is_read_before_its_length_is_seen_keeps_its_time(t
     run.make()
     run.log.write_text("one\n")
     os.utime(run.log, (T0, T0))
-    sources = logs.sources(Home(tmp_path).kept, ["1.1.1"])
+    sources = logs.sources(Home(tmp_path).find, ["1.1.1"])
     run.log.write_text("one\ntwo\n")
     assert [line.at for line in logs.read(sources, Filter())] == [T0, T0]
     run.log.write_text("one\ntwo\nthree\n")
     os.utime(run.log, (T0 + 9, T0 + 9))
-    lines = list(logs.read(logs.sources(Home(tmp_path).kept, ["1.1.1"]), Filter(), newest_first=True))
+    lines = list(logs.read(logs.sources(Home(tmp_path).find, ["1.1.1"]), Filter(), newest_first=True))
     assert [line.at - T0 for line in lines] == [9, 0, 0]
 
 
 def test_a_follower_finds_later_lines_nodes_attempts_and_runs_once(tmp_path: Path) -> None:
     runs = ["1.1.1"]
     put(tmp_path, "1.1.1", 0, 0, (1, "a"), torn="2025-11-13T02:13:22.000Z\tINFO\t0\tstd")
-    follower = Follower(lambda: logs.sources(Home(tmp_path).kept, runs), Filter())
+    follower = Follower(lambda: logs.sources(Home(tmp_path).find, runs), Filter())
     assert [line.text for look in follower.history() for line in look] == ["a"]
     assert follower.more() == []
     with open(RunDir(tmp_path / "runs" / "1.1.1").attempt(0).log(0), "a") as file:
@@ -241,7 +241,7 @@ def test_a_follower_finds_later_lines_nodes_attempts_and_runs_once(tmp_path: Pat
 
 def test_a_follower_takes_much_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_follower, "READ", 100)
-    follower = Follower(lambda: logs.sources(Home(tmp_path).kept, ["1.1.1"]), Filter(text="9"))
+    follower = Follower(lambda: logs.sources(Home(tmp_path).find, ["1.1.1"]), Filter(text="9"))
     put(tmp_path, "1.1.1", 0, 0, *((i, str(i)) for i in range(20)))
     got = []
     while True:
@@ -258,12 +258,12 @@ def test_a_name_that_only_looks_like_a_number_is_none(tmp_path: Path) -> None:
     (run.path / "attempts" / "²").mkdir()
     (run.path / "waiting-³.log").touch()
     run.attempt(0).logs.joinpath("node-².log").touch()
-    assert texts(logs.read(logs.sources(Home(tmp_path).kept, ["1.1.1"]), Filter())) == ["a"]
+    assert texts(logs.read(logs.sources(Home(tmp_path).find, ["1.1.1"]), Filter())) == ["a"]
 
 
 def test_a_follower_puts_the_last_word_behind_a_long_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_follower, "READ", 100)
-    follower = Follower(lambda: logs.sources(Home(tmp_path).kept, ["1.1.1"]), Filter())
+    follower = Follower(lambda: logs.sources(Home(tmp_path).find, ["1.1.1"]), Filter())
     put(tmp_path, "1.1.1", 0, 1, (-1, "started"), (50, "ended"))
     put(tmp_path, "1.1.1", 0, 0, *((i, str(i)) for i in range(20)))
     put(tmp_path, "1.1.1", 1, 0, (60, "next attempt"))
@@ -278,10 +278,10 @@ def test_lines_of_a_node_are_followed_behind_that_of_its_start(tmp_path: Path) -
     put(tmp_path, "1.1.1", 0, 0, (1, "a"))
     started = RunDir(tmp_path / "runs" / "1.1.1").attempt(0).started
     home = Home(tmp_path)
-    ((source,),) = logs.sources(home.kept, ["1.1.1"])
-    assert not logs.precedes_its_start(source, home.kept, -1)
+    ((source,),) = logs.sources(home.find, ["1.1.1"])
+    assert not logs.precedes_its_start(source, home.find, -1)
     started.touch()
-    assert logs.precedes_its_start(source, home.kept, -1)
-    assert not logs.precedes_its_start(source, home.kept, 0)
+    assert logs.precedes_its_start(source, home.find, -1)
+    assert not logs.precedes_its_start(source, home.find, 0)
     os.utime(started, (1.0, 1.0))  # no master reports it
-    assert not logs.precedes_its_start(source, home.kept, -1)
+    assert not logs.precedes_its_start(source, home.find, -1)

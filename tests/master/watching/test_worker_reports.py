@@ -82,7 +82,7 @@ def test_what_other_workers_report_counts_once_whoever_is_master(world: World, t
 
 def test_a_master_that_was_killed_before_it_committed_what_it_took_does_so_at_its_next_start(world: World) -> None:
     say(world, 1, 1)
-    taken = world.home.run("1.1.1").attempt(0).taken
+    taken = world.home.run("1.1.1").attempt(0).master_journal
     with JournalWriter(taken) as journal:
         journal.append(ReportKind.METRICS, {**report(1, rank=1), "rank": 1, "number": 1})
     world.cycle(2)
@@ -206,7 +206,7 @@ def test_what_is_no_file_in_place_of_a_workers_journal_keeps_no_other_workers(wo
 def test_no_journal_is_written_through_a_link(world: World, tmp_path: Path) -> None:
     thesis = tmp_path / "thesis.tex"
     thesis.write_text("chapter one")
-    taken = world.home.run("1.1.1").attempt(0).taken
+    taken = world.home.run("1.1.1").attempt(0).master_journal
     taken.parent.mkdir()
     taken.symlink_to(thesis)
     with pytest.raises(OSError):

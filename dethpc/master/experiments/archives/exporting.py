@@ -189,7 +189,7 @@ def _files(installation: Installation, row: Experiment, past: _Past) -> Iterator
     for run in past.of(Run):
         paths: set[str] = set()
         top: Path | None = None
-        while top != (now := home.kept(run.id).path):  # twice where its trial is folded while a client reads slowly
+        while top != (now := home.find(run.id).path):  # twice where its trial is folded while a client reads slowly
             top = now
             for below in walk(top):
                 if below not in paths and copies.run_file(member := f"runs/{run.id}/{below}"):

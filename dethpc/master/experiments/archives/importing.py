@@ -183,7 +183,7 @@ class Copies:
             past = _rows_of(staged / copies.ROWS)
             ids = NewIds.of(past, experiment.id, first)
             # All at once before the first one moves: each that comes makes the home look for folded trials anew.
-            missing = [(there, here) for there, here in ids.runs.items() if not exists(self._home.kept(here).path)]
+            missing = [(there, here) for there, here in ids.runs.items() if not exists(self._home.find(here).path)]
             for there, here in missing:
                 source, target = staged / "runs" / there, self._home.run(here).path
                 if source.is_dir():

@@ -160,13 +160,13 @@ class TaskLog(NamedTuple):
     def sources(self) -> list[list[Source]]:
         with self.store.read() as connection:
             runs = [run.id for run in queries.runs_of_task(connection, self.task_id)]
-        return logs.sources(self.installation.home.kept, runs)
+        return logs.sources(self.installation.home.find, runs)
 
     def sources_to_follow(self) -> list[list[Source]]:
         """Without what nodes wrote in an attempt whose start the master is about to report, for that line is the first."""
         with self.store.read() as connection:
             begun = {run.id: run.attempt for run in queries.runs_of_task(connection, self.task_id)}
-        directory_of = self.installation.home.kept
+        directory_of = self.installation.home.find
         return [
             [
                 source

@@ -309,7 +309,7 @@ def get_trial(trial_id: int, connection: Reading, installation: TheInstallation,
 
 
 def _run(installation: Installation, run: facts.Run, trial: facts.Trial | None) -> TrialRun:
-    directory = installation.home.kept(run.id)
+    directory = installation.home.find(run.id)
     uses = []
     if run.attempt >= 0:
         with contextlib.suppress(OSError):
