@@ -96,9 +96,9 @@ def test_costs_are_compared_in_one_unit_only() -> None:
         return SearchCost.of({"summary": {"trials": rows}})
 
     assert cost((3, 10), (1, 40)) == SearchCost(4, 70, 40, "batches")
-    assert cost((4, 10)).words == "4 trials, 40 batches in total"
-    assert cost((3, 10), (1, 40)).words == "4 trials, 70 batches in total, as much as 1.75 trials of 40 batches"
-    assert cost((1, None)).words == "1 trial" and cost((2, None)).total is None
+    assert cost((4, 10)).summary == "4 trials, 40 batches in total"
+    assert cost((3, 10), (1, 40)).summary == "4 trials, 70 batches in total, as much as 1.75 trials of 40 batches"
+    assert cost((1, None)).summary == "1 trial" and cost((2, None)).total is None
     assert cost((4, 10)).slot_seconds(cost((2, 40)), 80.0) == 40.0
     assert cost((4, None)).slot_seconds(cost((2, None)), 80.0) == 160.0
     assert cost((4, None)).slot_seconds(cost((2, 40)), 80.0) is None

@@ -31,7 +31,7 @@ def preview_search(config: Any, overrides: Sequence[str], as_json: bool) -> None
         return
     trials = answer["summary"]["trials"]
     tables.show(tables.plain(["Trials", "Training"], [[t["count"], _training(t["unit"])] for t in trials]))
-    output.echo(experiments.SearchCost.of(answer).words)
+    output.echo(experiments.SearchCost.of(answer).summary)
 
 
 def _training(unit: Any) -> str:

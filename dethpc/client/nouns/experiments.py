@@ -66,7 +66,7 @@ def create(
     if with_environment:
         body["environment"] = environment.encoded()
     answer: Json
-    if uploaded := _known(session, files):
+    if uploaded := _stored_digest(session, files):
         with contextlib.suppress(NotFound):  # it is gone meanwhile
             answer = session.post("/api/v1/experiments", json={**body, "contextDigest": uploaded}, timeout=_UPLOAD)
             return answer
@@ -76,7 +76,7 @@ def create(
     return answer
 
 
-def _known(session: Session, files: Sequence[Json]) -> Optional[str]:
+def _stored_digest(session: Session, files: Sequence[Json]) -> Optional[str]:
     """The digest of files that the master has; None: it has them not, or sending them takes no longer than asking."""
     from dethpc.domain.context_files import WORTH_ASKING, digest  # here: it loads OpenSSL
 
@@ -383,7 +383,7 @@ class SearchCost(NamedTuple):
         return cls(count, total, max(trial["unit"]["value"] for trial in trials), trials[0]["unit"]["name"] or "")
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         line = plural(self.trials, "trial")
         if self.total is not None and self.longest:
             line += f", {self.total} {self.unit} in total"

@@ -200,13 +200,13 @@ def in_order(lines: Iterable[Json]) -> Iterator[Json]:
         file.write(json.dumps(line).encode() + b"\n")
     places.sort()
 
-    def told() -> Iterator[Json]:
+    def entries() -> Iterator[Json]:
         with file:
             for _, place in places:
                 file.seek(place)
                 yield json.loads(file.readline())
 
-    return told()
+    return entries()
 
 
 class _Shown:
