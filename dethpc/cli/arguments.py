@@ -170,7 +170,7 @@ EXPERIMENTS = click.argument("experiment_ids", metavar="[EXPERIMENT]...", type=_
 TRIALS = click.argument("ids", metavar="ID...", type=_trials, nargs=-1, required=True, callback=_once)
 
 
-def each(ids: Sequence[int], do: Callable[[Any, int], str]) -> None:
+def apply_to_each(ids: Sequence[int], do: Callable[[Any, int], str]) -> None:
     """Do it to each; go on after a failure, and fail at the end when one failed."""
     from dethpc.cli.connect import connect
 
@@ -205,7 +205,7 @@ PAGES = click.option(
 )
 
 
-def _words(context: click.Context, parameter: click.Parameter, text: str) -> list[str]:
+def _names(context: click.Context, parameter: click.Parameter, text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
@@ -235,7 +235,7 @@ def listing(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--sort", metavar="COLUMN", default="", help="Sort by this column; -COLUMN reverses the order."),
         click.option(
-            "--columns", metavar="NAMES", default="", callback=_words, help="Show these columns, such as id,state."
+            "--columns", metavar="NAMES", default="", callback=_names, help="Show these columns, such as id,state."
         ),
         click.option("--wide", is_flag=True, help="Show every column, however long the lines."),
     ):

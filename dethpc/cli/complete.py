@@ -28,17 +28,17 @@ _PATIENCE = 2.0  # seconds; who pressed TAB goes on typing sooner than that
 _RECENT = 50  # experiments
 _LATEST = 4  # experiments whose trials or checkpoints are offered
 
-Words = Iterator[tuple[Any, str]]  # and what each is
+Completions = Iterator[tuple[Any, str]]  # and what each is
 
 
-def _experiments(session: Session) -> Words:
+def _experiments(session: Session) -> Completions:
     from dethpc.client.nouns import experiments
 
     for one in experiments.listing(session, newest_first=True, limit=_RECENT)["experiments"]:
         yield one["id"], f"{one['name']}, {output.standing(one)}"
 
 
-def _names(session: Session) -> Words:
+def _names(session: Session) -> Completions:
     """Those that one experiment alone has, for only they take the place of an id."""
     from dethpc.client.nouns import experiments
 
@@ -49,21 +49,21 @@ def _names(session: Session) -> Words:
             yield one["name"], f"{one['id']}, {output.standing(one)}"
 
 
-def _users(session: Session) -> Words:
+def _users(session: Session) -> Completions:
     from dethpc.client.nouns import users
 
     for user in users.users(session):
         yield user["username"], user.get("displayName") or ""
 
 
-def _tokens(session: Session) -> Words:
+def _tokens(session: Session) -> Completions:
     from dethpc.client.nouns import tokens
 
     for token in tokens.tokens(session):
         yield token["id"], token.get("description") or ""
 
 
-def _trials(session: Session) -> Words:
+def _trials(session: Session) -> Completions:
     from dethpc.client.nouns import experiments
 
     for one in experiments.listing(session, newest_first=True, limit=_LATEST)["experiments"]:
@@ -71,7 +71,7 @@ def _trials(session: Session) -> Words:
             yield trial["id"], f"{one['name']}, {output.standing(trial)}"
 
 
-def _checkpoints(session: Session) -> Words:
+def _checkpoints(session: Session) -> Completions:
     from dethpc.client.nouns import experiments
 
     for one in experiments.listing(session, newest_first=True, limit=_LATEST)["experiments"]:
@@ -79,56 +79,56 @@ def _checkpoints(session: Session) -> Words:
             yield checkpoint["uuid"], one["name"]
 
 
-def _jobs(session: Session) -> Words:
+def _jobs(session: Session) -> Completions:
     from dethpc.client.nouns import jobs
 
     for job in jobs.listing(session):
         yield job["jobId"], job["name"]
 
 
-def _nodes(session: Session) -> Words:
+def _nodes(session: Session) -> Completions:
     from dethpc.client.nouns import cluster
 
     for agent in cluster.agents(session):
         yield agent["id"], ""
 
 
-def _pools(session: Session) -> Words:
+def _pools(session: Session) -> Completions:
     from dethpc.client.nouns import cluster
 
     for pool in cluster.resource_pools(session):
         yield pool["name"], pool.get("description") or ""
 
 
-def _webhooks(session: Session) -> Words:
+def _webhooks(session: Session) -> Completions:
     from dethpc.client.nouns import webhooks
 
     for webhook in webhooks.webhooks(session):
         yield str(webhook["id"]), webhook["name"]
 
 
-def _templates(session: Session) -> Words:
+def _templates(session: Session) -> Completions:
     from dethpc.client.nouns import templates
 
     for template in templates.templates(session):
         yield template["name"], ""
 
 
-def _groups(session: Session) -> Words:
+def _groups(session: Session) -> Completions:
     from dethpc.client.nouns import roles
 
     for group in roles.groups(session):
         yield group["name"], ""
 
 
-def _roles(session: Session) -> Words:
+def _roles(session: Session) -> Completions:
     from dethpc.client.nouns import roles
 
     for role in roles.roles(session):
         yield role["name"], ""
 
 
-Source = Callable[["Session"], Words]
+Source = Callable[["Session"], Completions]
 
 _OF_PARAMETER: dict[str, list[Source]] = {
     "experiment_id": [_experiments, _names],

@@ -295,7 +295,7 @@ def _print_experiment(about: Json, *, search: bool) -> None:
             ("Ended", output.when(e.get("endTime"))),
             ("Searcher", f"{searcher.name} {searcher.metric}".strip()),
             ("Resource pool", e.get("resourcePool")),
-            ("Python", interpreter.words(about)),
+            ("Python", interpreter.describe(about)),
             ("TensorBoard", about["tensorboard"]),
             ("Labels", ", ".join(sorted(e.get("labels") or []))),
             ("Archived", "yes" if e.get("archived") else ""),

@@ -79,7 +79,7 @@ class LazyGroup(click.Group):
         name = args[0]
         command = self.get_command(ctx, name)
         if command is None and not name.startswith("-"):
-            if sentence := from_determined.instead([*_words(ctx), *args]):
+            if sentence := from_determined.instead([*_command_path(ctx), *args]):
                 raise NotHere([sentence])
             import difflib
 
@@ -128,7 +128,7 @@ class LazyGroup(click.Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise click.exceptions.Exit(0) from None
         except click.NoSuchOption as error:
-            if sentence := from_determined.in_place_of(error.option_name, _words(error.ctx)):
+            if sentence := from_determined.in_place_of(error.option_name, _command_path(error.ctx)):
                 raise NotHere([sentence]) from None
             if error.option_name.lstrip("-").isdecimal():
                 raise NotHere(
@@ -157,7 +157,7 @@ def _way_in(error: errors.DethpcError, settings: Optional[Settings]) -> str:
     return f"; log in with: det -m {settings.master} user login {settings.user or 'NAME'}"
 
 
-def _words(ctx: Optional[click.Context]) -> list[str]:
+def _command_path(ctx: Optional[click.Context]) -> list[str]:
     """The command that ``ctx`` is about, without ``det`` itself."""
     path: list[str] = []
     while ctx is not None and ctx.parent is not None:

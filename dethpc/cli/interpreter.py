@@ -10,7 +10,7 @@ from dethpc.domain.trial_config import TrialConfig
 
 def sentence(about: Json) -> str:
     """``about``: what the API says of an experiment. "" when nobody knows."""
-    description = words(about)
+    description = describe(about)
     if description != NONE:
         return f"python3 is {description}" if description else ""
     return "det: warning: this shell finds no python3, and so will its jobs: activate an environment, or set environment.python"
@@ -22,7 +22,7 @@ NONE = "none: the shell that created it finds no python3"
 _SERVERS = ("jupyterlab", "tensorboard")  # which train nothing
 
 
-def words(about: Json) -> str:
+def describe(about: Json) -> str:
     environment, config = about.get("environment"), TrialConfig.from_json(about.get("config") or {})
     if environment and environment.get("image"):
         return f"that of image {environment['image']}"

@@ -40,7 +40,7 @@ def export(session: Session, experiment: int, target: Path, kind: str, progress:
 
     ``target`` appears when it is whole. Raises NotFound, Refused, OSError.
     """
-    chosen = _wanted(session, experiment, kind)
+    chosen = _checkpoints(session, experiment, kind)
     packed, left_out = [], {}
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
@@ -67,7 +67,7 @@ def export(session: Session, experiment: int, target: Path, kind: str, progress:
     return Exported(packed, left_out)
 
 
-def _wanted(session: Session, experiment: int, kind: str) -> list[Json]:
+def _checkpoints(session: Session, experiment: int, kind: str) -> list[Json]:
     """The experiment's checkpoints that are whole, of this kind."""
     if kind == "none":
         return []

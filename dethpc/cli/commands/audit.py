@@ -46,7 +46,7 @@ def orphans(session: Any, store: CheckpointStore, before: float, verify: bool) -
         unknown = set(checkpoints.unknown(session, [entry.uuid for entry in some]))
         for entry in some:
             if entry.uuid in unknown:
-                what = _found(store, entry.uuid, verify and entry.changed < before) if entry.whole else "a remainder"
+                what = _verdict(store, entry.uuid, verify and entry.changed < before) if entry.whole else "a remainder"
                 whose, removable = _whose(store, entry.uuid, cluster_id) if entry.whole else ("", OWN)
                 yield Orphan(str(store), entry.uuid, entry.whole, what, entry.size, entry.changed, whose, removable)
 
@@ -60,7 +60,7 @@ def _whose(store: CheckpointStore, uuid: str, cluster_id: str) -> tuple[str, str
     return str(owner), OTHERS
 
 
-def _found(store: CheckpointStore, uuid: str, verify: bool) -> str:
+def _verdict(store: CheckpointStore, uuid: str, verify: bool) -> str:
     from dethpc.errors import CheckpointError
 
     if not verify:

@@ -88,13 +88,13 @@ def _written_to(target: str, force: bool) -> Iterator[Path]:
         yield path
         return
     remote, name = _remote(target)
-    with _told(target):
+    with _driver_errors_as_refusals(target):
         there = remote.exists(name)
     if there and not force:
         raise click.UsageError(f"{target} exists; give another name, or --force to replace it")
     with tempfile.TemporaryDirectory() as folder:
         yield (path := Path(folder, "archive.zip"))
-        with _told(target):
+        with _driver_errors_as_refusals(target):
             remote.put_file(str(path), name)
 
 
@@ -108,13 +108,13 @@ def _read_from(source: str) -> Iterator[Path]:
     remote, name = _remote(source)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "archive.zip")
-        with _told(source):
+        with _driver_errors_as_refusals(source):
             remote.get_file(name, str(path))
         yield path
 
 
 @contextlib.contextmanager
-def _told(url: str) -> Iterator[None]:
+def _driver_errors_as_refusals(url: str) -> Iterator[None]:
     """Each driver has errors of its own for what does not answer, is not there or is not allowed."""
     try:
         yield
@@ -146,7 +146,7 @@ def _progress() -> Iterator[Progress]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=None)
 
-        def said(what: str, done: int, total: int) -> None:
+        def report(what: str, done: int, total: int) -> None:
             progress.update(task, description=what, completed=done, total=total or None)
 
-        yield said
+        yield report

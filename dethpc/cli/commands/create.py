@@ -280,14 +280,14 @@ def checked(text: str, file: str, overrides: Sequence[str], warnings: Sequence[s
         output.say(f"det: older form: {change}")
     if loaded.translated and file != "<stdin>":
         output.say(f"det: to rewrite it: det config upgrade {file}")
-    shown = [_words(warning) for warning in warnings]
+    shown = [_message(warning) for warning in warnings]
     for warning in loaded.warnings:
-        if _words(warning) not in shown:
+        if _message(warning) not in shown:
             output.say(f"det: warning: {warning}")
     return loaded, config.with_overrides(text, overrides, file=file) if overrides else text
 
 
-def _words(warning: str) -> str:
+def _message(warning: str) -> str:
     """Without the place that it is about."""
     return warning.split(": ", 1)[-1]
 

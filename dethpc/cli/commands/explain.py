@@ -32,7 +32,7 @@ def explain(field: Optional[str], as_json: bool) -> None:
     A name alone, such as max_trials, finds the fields that end with it; that of a search method, such as pbt, those of its section.
     """
     fields = descriptions((resources.files("dethpc.config") / "fields.md").read_text(encoding="utf-8"))
-    hits = _found(field, fields) if field else [one for one in fields.values() if "." not in one.field]
+    hits = _matching_fields(field, fields) if field else [one for one in fields.values() if "." not in one.field]
     if as_json:
         output.print_json(
             [
@@ -71,7 +71,7 @@ def _print(one: Description) -> None:
         tables.show(tables.plain(["Value", "Meaning"], one.values), tables.Layout(wide=True))
 
 
-def _found(field: str, descriptions: dict[str, Description]) -> list[Description]:
+def _matching_fields(field: str, descriptions: dict[str, Description]) -> list[Description]:
     """The field of that name, or those whose last names it is. Raises NotFound."""
     from dethpc.config.sections.searcher import fields_of_method
     from dethpc.config.wording import did_you_mean

@@ -135,7 +135,7 @@ def _create(
         raise click.UsageError("--include adds to the files of CONTEXT_DIR; without it the original's files are taken.")
     name = config_file.name if config_file else f"the configuration of experiment {parent}"
     text = merged(read_config(config_file), config, file=name) if config_file else dump(config)
-    loaded, text = checked(text, name, overrides, warnings=_told(config))
+    loaded, text = checked(text, name, overrides, warnings=_warnings_of(config))
     with located(loaded):
         files = packed(context_dir, includes) if context_dir else []
         if context_dir:
@@ -146,7 +146,7 @@ def _create(
     tell(answer, paused=paused, follow=follow, as_json=as_json)
 
 
-def _told(config: Json) -> list[str]:
+def _warnings_of(config: Json) -> list[str]:
     """The warnings about ``config``, which its owner has had: it has all defaults spelled out, and some of them have warnings."""
     from dethpc.config import dump, load
 

@@ -59,7 +59,7 @@ def run(loaded: Loaded, context: Context) -> list[Step]:
         circle.write()
         first = circle.attempt(0)
         second = circle.attempt(1) if first.well and first.of("checkpoint") else None
-        return list(_told(loaded.config, lowest(loaded.config.space), first, second))
+        return list(_steps(loaded.config, lowest(loaded.config.space), first, second))
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ def _lowest(item: Any) -> Any:
     return item.base**item.minval if isinstance(item, Log) else item.minval
 
 
-def _told(
+def _steps(
     config: ExperimentConfig, hparams: dict[str, Any], first: _Attempt, second: Optional[_Attempt]
 ) -> Iterator[Step]:
     why = first.end.message or first.tail

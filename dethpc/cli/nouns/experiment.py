@@ -10,7 +10,7 @@ import click
 
 from dethpc import errors
 from dethpc.cli import output, tables
-from dethpc.cli.arguments import ID, IDS, PROJECT, STATES, YES, confirm, each, listing
+from dethpc.cli.arguments import ID, IDS, PROJECT, STATES, YES, apply_to_each, confirm, listing
 from dethpc.cli.commands.attributes import label, set_attribute
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
@@ -227,21 +227,21 @@ def _why_not(experiment_id: int, state: str, action: str) -> str:
 @IDS
 def pause(ids: list[int]) -> None:
     """Let the trials save a checkpoint, then free their slots."""
-    each(ids, _act("pause", allowed=_LIVE, done="Paused", already={"PAUSED"}))
+    apply_to_each(ids, _act("pause", allowed=_LIVE, done="Paused", already={"PAUSED"}))
 
 
 @experiment.command()
 @IDS
 def activate(ids: list[int]) -> None:
     """Resume paused experiments, or paused trials of running ones, each from its checkpoint."""
-    each(ids, _act("activate", allowed=_LIVE, done="Activated", already=set()))
+    apply_to_each(ids, _act("activate", allowed=_LIVE, done="Activated", already=set()))
 
 
 @experiment.command()
 @IDS
 def cancel(ids: list[int]) -> None:
     """Let the trials save a checkpoint, then end the experiments for good."""
-    each(ids, _act("cancel", allowed=_LIVE, done="Canceled", already=_ENDED | {"STOPPING_CANCELED"}))
+    apply_to_each(ids, _act("cancel", allowed=_LIVE, done="Canceled", already=_ENDED | {"STOPPING_CANCELED"}))
 
 
 @experiment.command()
@@ -256,21 +256,21 @@ def kill(ids: list[int]) -> None:
             return f"Killed experiment {experiment_id}"
         return f"Experiment {experiment_id} is {_state(session, experiment_id)}: nothing to do"
 
-    each(ids, do)
+    apply_to_each(ids, do)
 
 
 @experiment.command()
 @IDS
 def archive(ids: list[int]) -> None:
     """Hide ended experiments from the list."""
-    each(ids, _act("archive", allowed=_ENDED, done="Archived", already=set()))
+    apply_to_each(ids, _act("archive", allowed=_ENDED, done="Archived", already=set()))
 
 
 @experiment.command()
 @IDS
 def unarchive(ids: list[int]) -> None:
     """Show archived experiments in the list again."""
-    each(ids, _act("unarchive", allowed=_ENDED, done="Unarchived", already=set()))
+    apply_to_each(ids, _act("unarchive", allowed=_ENDED, done="Unarchived", already=set()))
 
 
 @experiment.command()
@@ -291,7 +291,7 @@ def delete(ids: list[int], yes: bool) -> None:
         experiments.delete(session, experiment_id)
         return f"Deleting experiment {experiment_id}"
 
-    each(ids, do)
+    apply_to_each(ids, do)
 
 
 experiment.add_command(label)

@@ -12,8 +12,8 @@ from dethpc.cli.arguments import (
     PAGES,
     STATES_OF_TRIALS,
     TRIALS,
+    apply_to_each,
     days_of_logs,
-    each,
     kept_for,
     listing,
     number,
@@ -179,7 +179,7 @@ def kill(ids: list[int]) -> None:
         trials.kill(session, trial_id)
         return f"Killed trial {trial_id}"
 
-    each(ids, do)
+    apply_to_each(ids, do)
 
 
 @trial.command("list-checkpoints")
