@@ -36,7 +36,7 @@ _STRANGERS = 256  # connections whose proof is awaited at once; the oldest of mo
 _PROOF_SECONDS = 10.0
 
 # What a frame is part of. Workers that are not in the same call are told so instead of mixing up their data.
-GATHER, ALLGATHER, BROADCAST, LEFT = 1, 2, 3, 9
+GATHER, ALLGATHER, BROADCAST, LEAVE = 1, 2, 3, 9
 _NAMES = {GATHER: "gather", ALLGATHER: "allgather", BROADCAST: "broadcast"}
 
 
@@ -87,7 +87,7 @@ class Channel:
         head = self._sealed(_HEAD.size)
         got, form, length = _HEAD.unpack(head)
         stuff = _unpack(form, self._sealed(length))
-        if got == LEFT:
+        if got == LEAVE:
             raise ConnectionError(stuff)
         if got != op:
             raise RuntimeError(
@@ -105,7 +105,7 @@ class Channel:
         """The last word on this connection. Closing it instead could discard the word before the peer has read it, since the
         peer's own data may be unread here; so it is only read empty and shut."""
         self.sock.settimeout(5)
-        self.send(LEFT, why)
+        self.send(LEAVE, why)
         self.sock.shutdown(socket.SHUT_WR)
         self.sock.setblocking(False)
         while self.sock.recv(1 << 20):

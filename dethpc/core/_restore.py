@@ -15,7 +15,7 @@ from dethpc.errors import CheckpointNotFound
 from dethpc.storage import CheckpointStore
 from dethpc.storage.base import PathLike, Selector
 
-Wanted = Dict[str, Set[int]]
+MachinesByPath = Dict[str, Set[int]]
 
 
 class DownloadMode(enum.Enum):
@@ -38,7 +38,7 @@ class Restore:
             with self._store.restore(storage_id, selector) as path:
                 yield path
             return
-        machines_of = self._wanted(storage_id, selector)
+        machines_of = self._machines_by_path(storage_id, selector)
         compare = self._to_compare(machines_of)
         with contextlib.ExitStack() as stack:
 
@@ -58,7 +58,7 @@ class Restore:
         if DownloadMode(mode) is DownloadMode.NoSharedDownload:
             self._store.download(storage_id, target, selector)
             return
-        selected = self._here(self._wanted(storage_id, selector))
+        selected = self._here(self._machines_by_path(storage_id, selector))
 
         def copy() -> None:
             if self._dist.local_rank == 0:
@@ -66,26 +66,26 @@ class Restore:
 
         collectively(self._dist, copy)
 
-    def _wanted(self, storage_id: str, selector: Optional[Selector]) -> Optional[Wanted]:
+    def _machines_by_path(self, storage_id: str, selector: Optional[Selector]) -> Optional[MachinesByPath]:
         """The paths that anybody wants, and the machines that do; None: all of them, everywhere. Functions do not travel, so the
         names do."""
         if not any(self._dist.allgather(selector is not None)):
             return None
         names = collectively(self._dist, lambda: list(self._store.files(storage_id)))[0]
         choice = collectively(self._dist, lambda: [name for name in names if selector is None or selector(name)])
-        machines_of: Wanted = {}
+        machines_of: MachinesByPath = {}
         for chosen, machine in zip(choice, self._dist.allgather(self._dist.cross_rank)):
             for name in chosen:
                 machines_of.setdefault(name, set()).add(machine)
         return machines_of
 
-    def _here(self, machines_of: Optional[Wanted]) -> Optional[Selector]:
+    def _here(self, machines_of: Optional[MachinesByPath]) -> Optional[Selector]:
         """What any worker of this machine wants."""
         if machines_of is None:
             return None
         return {name for name, machines in machines_of.items() if self._dist.cross_rank in machines}.__contains__
 
-    def _to_compare(self, machines_of: Optional[Wanted]) -> Selector:
+    def _to_compare(self, machines_of: Optional[MachinesByPath]) -> Selector:
         """Where every machine sees the same files, those that want a file share the work."""
         everywhere = set(range(self._dist.cross_size))
 

@@ -42,7 +42,7 @@ class TrainContext:
     while that is away.
     """
 
-    _told = logging.DEBUG  # reports of metrics: the log is the user's, and describe and plot show what was reported
+    _level = logging.DEBUG  # reports of metrics: the log is the user's, and describe and plot show what was reported
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class TrainContext:
         0 to 2**63 - 1, and for a report of more than 64 MiB.
         """
         logger.log(
-            self._told, "report_training_metrics(steps_completed=%s, metrics=%s)", steps_completed, _Short(metrics)
+            self._level, "report_training_metrics(steps_completed=%s, metrics=%s)", steps_completed, _Short(metrics)
         )
         self._report_trial_metrics(_TRAINING, steps_completed, metrics, batch_metrics)
 
@@ -85,14 +85,14 @@ class TrainContext:
         Bytes are left out with a warning; None is an error (RuntimeError), for it is a validation that went wrong.
         """
         logger.log(
-            self._told, "report_validation_metrics(steps_completed=%s, metrics=%s)", steps_completed, _Short(metrics)
+            self._level, "report_validation_metrics(steps_completed=%s, metrics=%s)", steps_completed, _Short(metrics)
         )
         self._report_trial_metrics(_VALIDATION, steps_completed, metrics)
 
     def report_metrics(self, group: str, steps_completed: int, metrics: Dict[str, Any]) -> None:
         """Report metrics of any group, a name without "."; "training" and "validation" are the built-in ones."""
         logger.log(
-            self._told,
+            self._level,
             "report_metrics(group=%s, steps_completed=%s, metrics=%s)",
             group,
             steps_completed,
@@ -204,7 +204,7 @@ class TrainContext:
 class DummyTrainContext(TrainContext):
     """Outside the cluster: what is reported is logged, also what a cluster would refuse, with a warning that says so."""
 
-    _told = logging.INFO  # there is nowhere else to see them
+    _level = logging.INFO  # there is nowhere else to see them
 
     def __init__(self, tensorboard_path: Optional[Path] = None) -> None:
         self._tbd_directory = tensorboard_path

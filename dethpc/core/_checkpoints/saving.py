@@ -128,18 +128,18 @@ class Finishing:
         nothing of how long the next one takes."""
         if self._on_cluster:
             seconds = None if started is None else round(time.monotonic() - started, 3)
-            self._report(ReportKind.CHECKPOINT, {**self._told(storage_id, files, metadata), "seconds": seconds})
+            self._report(ReportKind.CHECKPOINT, {**self._fields(storage_id, files, metadata), "seconds": seconds})
         logger.info("stored checkpoint %s", storage_id)
 
     def report_in_fallback(self, storage_id: str, files: Dict[str, int], metadata: Dict[str, Any]) -> None:
         """It can be read, and outlives the job, but is not where it belongs."""
         fallback = str(self._store.fallback)
         if self._on_cluster:
-            report = {**self._told(storage_id, files, metadata), "seconds": None, "spool": fallback}
+            report = {**self._fields(storage_id, files, metadata), "seconds": None, "spool": fallback}
             self._report(ReportKind.CHECKPOINT, report)
         logger.info("checkpoint %s is in %s until %s answers", storage_id, fallback, self._store)
 
-    def _told(self, storage_id: str, files: Dict[str, int], metadata: Dict[str, Any]) -> Dict[str, Any]:
+    def _fields(self, storage_id: str, files: Dict[str, int], metadata: Dict[str, Any]) -> Dict[str, Any]:
         if files.keys() <= {METADATA}:
             logger.warning(
                 "checkpoint %s holds its metadata alone: the training has written no file into it", storage_id
