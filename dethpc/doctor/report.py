@@ -31,7 +31,7 @@ def keep(home: Home, findings: Sequence[Finding]) -> Report:
     return report
 
 
-def kept(home: Home) -> Report | None:
+def latest(home: Home) -> Report | None:
     """None: nobody has looked yet, or the file is damaged."""
     saved = read_object(home.doctor_report)
     findings = saved.get("findings")

@@ -42,7 +42,7 @@ def diagnosis(installation: TheInstallation, who: Owner) -> Diagnosis:
     """What was found last, by the master or by ``det doctor``. Asks neither Slurm nor the machine."""
     from dethpc.doctor import report
 
-    return _told(report.kept(installation.home))
+    return _told(report.latest(installation.home))
 
 
 @router.post("")
