@@ -67,12 +67,12 @@ class Link:
         role, rank, proof = str(hello.get("role")), hello.get("rank"), _bytes(hello.get("proof"))
         if not isinstance(rank, int) or role == _CHIEF:
             return None
-        transcript = _words(rank, self._challenge, str(hello.get("nonce")))
+        transcript = _transcript(rank, self._challenge, str(hello.get("nonce")))
         return Caller(role, rank) if secret.accepts(proof, role, transcript) else None
 
     def welcome(self, secret: Secret, hello: dict[str, Any]) -> None:
         """Let a ``caller`` in."""
-        transcript = _words(hello["rank"], self._challenge, str(hello.get("nonce")))
+        transcript = _transcript(hello["rank"], self._challenge, str(hello.get("nonce")))
         self.send({"proof": secret.proof(_CHIEF, transcript).hex()})
         self.rank, self._seal = hello["rank"], secret.seal(True, transcript)
 
@@ -80,7 +80,7 @@ class Link:
         """The connecting side's part: whether the other has proved to be the chief. If not, the link is closed."""
         answer = nonce().hex()
         until = time.monotonic() + TIMEOUT
-        transcript = _words(rank, str(self.next(until).get("nonce")), answer)
+        transcript = _transcript(rank, str(self.next(until).get("nonce")), answer)
         self.send({"role": role, "rank": rank, "nonce": answer, "proof": secret.proof(role, transcript).hex()})
         if not secret.accepts(_bytes(self.next(until).get("proof")), _CHIEF, transcript):
             self.close()  # another service has the port
@@ -168,7 +168,7 @@ class Link:
         self.sock.close()
 
 
-def _words(rank: int, challenge: str, answer: str) -> bytes:
+def _transcript(rank: int, challenge: str, answer: str) -> bytes:
     return json.dumps([rank, challenge, answer]).encode()
 
 

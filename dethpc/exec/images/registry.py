@@ -34,7 +34,7 @@ a pull for ever."""
 _PIECE = 1 << 20
 _LOOPBACK = re.compile(r"(localhost|127\.[\d.]+|\[::1\])(:\d+)?")
 
-Said = Callable[[int], None]
+Progress = Callable[[int], None]
 """Hears how many bytes more are there."""
 
 
@@ -101,7 +101,7 @@ class Registry:
             return manifest
         raise ImageError("; ".join(failed))
 
-    def blob(self, digest: str, size: int, target: Path, progress: Said) -> None:
+    def blob(self, digest: str, size: int, target: Path, progress: Progress) -> None:
         """Bring a blob to ``target``, which appears when all its bytes are right. What is there of it already is not asked for
         again. Raises ImageError, OSError."""
         part = target.with_name(f"{target.name}.part")
@@ -126,7 +126,7 @@ class Registry:
             part.unlink()
         raise ImageError(f"layer {digest[:19]} could not be had: {why}")
 
-    def _transfer(self, place: Place, digest: str, size: int, part: Path, progress: Said) -> None:
+    def _transfer(self, place: Place, digest: str, size: int, part: Path, progress: Progress) -> None:
         there = part.stat().st_size if part.exists() else 0
         if there > size:
             part.unlink()
@@ -167,7 +167,7 @@ class Registry:
                 with error:
                     # Of another, to whom this one has sent us, no word about passwords counts.
                     own = urllib.parse.urlsplit(error.url or url).netloc == urllib.parse.urlsplit(url).netloc
-                    why = f"{place.host} says {error.code} {_words(error)}"
+                    why = f"{place.host} says {error.code} {_reason(error)}"
                     if error.code == 401 and own and not asked_for_token:
                         asked_for_token = True
                         self._tokens[place.host] = self._authorization(place, repository, error.headers, why)
@@ -220,7 +220,7 @@ class Registry:
         except urllib.error.HTTPError as error:
             with error:
                 hint = "" if login else ": it may want a name and a password; set environment.registry_auth"
-                raise ImageError(f"{realm.netloc} says {error.code} {_words(error)}{hint}") from None
+                raise ImageError(f"{realm.netloc} says {error.code} {_reason(error)}{hint}") from None
         except (OSError, http.client.HTTPException, ValueError, KeyError, AttributeError) as error:
             raise ImageError(f"{realm.netloc} gives no token: {error}") from None
 
@@ -261,7 +261,7 @@ def _basic(credentials: Credentials) -> str:
     return "Basic " + base64.b64encode(f"{credentials.username}:{credentials.password}".encode()).decode()
 
 
-def _words(error: urllib.error.HTTPError) -> str:
+def _reason(error: urllib.error.HTTPError) -> str:
     """The registry's own, or HTTP's. One line, of what may be shown."""
     try:
         problem = json.loads(error.read(1 << 16))["errors"][0]

@@ -117,7 +117,7 @@ class _Survivors:
         self._acknowledged = False  # by then: what the child had to do for the request has been done
         self.pids: list[int] = []  # in the order in which they were seen, also those that have ended
 
-    def left(self, status: int, descendants: Callable[[], Sequence[int]]) -> bool:
+    def should_wait(self, status: int, descendants: Callable[[], Sequence[int]]) -> bool:
         """Whether to wait on, the child having ended with wait status ``status``."""
         if self._since is None:
             self._since, self._acknowledged = time.time(), self._watch.acknowledged
@@ -199,7 +199,7 @@ class Supervisor:
         survivors = _Survivors(self.watch)
         while True:
             self._reap()
-            if child.pid in self._statuses and not survivors.left(self._statuses[child.pid], self._programs):
+            if child.pid in self._statuses and not survivors.should_wait(self._statuses[child.pid], self._programs):
                 break
             self.ended_because = self.watch.verdict() or end_now()
             if self.ended_because:
@@ -230,7 +230,7 @@ class Supervisor:
         if self.meter.gpus is not None:
             self.meter.gpus.close()
         kill_at = time.monotonic() + TERM_SECONDS
-        remaining = self._left()
+        remaining = self._descendants()
         processes.send(remaining, signal.SIGTERM)
         if self.relay in remaining:
             processes.send([self.relay], signal.SIGKILL)
@@ -238,19 +238,19 @@ class Supervisor:
             if time.monotonic() >= kill_at:
                 processes.send(remaining, signal.SIGKILL)
             self.poll(0.02)
-            remaining = self._left()
+            remaining = self._descendants()
         self._settle()
         for fd in list(self._outputs):
             self._end_output(fd)
 
-    def _left(self) -> list[int]:
+    def _descendants(self) -> list[int]:
         self._reap()
         abandoned = self.meter.gpus.abandoned if self.meter.gpus is not None else None
         return [pid for pid in processes.descendants(self._sessions) if pid != abandoned]
 
     def _programs(self) -> list[int]:
         """The user's."""
-        return [pid for pid in self._left() if pid != self.relay]
+        return [pid for pid in self._descendants() if pid != self.relay]
 
     def _reap(self) -> None:
         self._statuses.update(processes.reap())
