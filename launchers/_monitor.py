@@ -194,14 +194,14 @@ class _Monitor:
 
     def _end_all(self) -> None:
         kill_at = time.monotonic() + TERM_SECONDS
-        remaining = self._left()
+        remaining = self._descendants()
         processes.send(remaining, signal.SIGTERM)
         while remaining:
             if time.monotonic() >= kill_at:
                 processes.send(remaining, signal.SIGKILL)
             time.sleep(0.02)
-            remaining = self._left()
+            remaining = self._descendants()
 
-    def _left(self) -> list[int]:
+    def _descendants(self) -> list[int]:
         processes.reap()
         return processes.descendants()

@@ -21,7 +21,7 @@ class Refused(Exception):
     """The launcher cannot do what it is asked to, and could not if it was asked again."""
 
 
-class Asked(NamedTuple):
+class CommandLine(NamedTuple):
     """A launcher's command line: options for the program that it wraps, its own options, and the workers' command."""
 
     overrides: list[str]
@@ -56,7 +56,7 @@ def parser(name: str, description: str, overrides: str = "", meaning: str = "") 
     return parser
 
 
-def read(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> Asked:
+def read(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> CommandLine:
     """What stands before the first ``--`` are overrides. Raises: Refused."""
     rest = list(arguments)
     overrides: list[str] = []
@@ -68,12 +68,12 @@ def read(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> Asked:
     if own.trial is not None:
         if script:
             parser.error(f"--trial takes no further arguments: {' '.join(script)}")
-        return Asked(overrides, own, [sys.executable, "-m", HARNESS, own.trial])
+        return CommandLine(overrides, own, [sys.executable, "-m", HARNESS, own.trial])
     if not script:
         parser.error("there is no script to run")
     if len(script) == 1 and is_trial_class(script[0]):  # as entrypoints of old name the class
-        return Asked(overrides, own, [sys.executable, "-m", HARNESS, *script])
-    return Asked(overrides, own, command(script))
+        return CommandLine(overrides, own, [sys.executable, "-m", HARNESS, *script])
+    return CommandLine(overrides, own, command(script))
 
 
 def command(script: Sequence[str]) -> list[str]:
