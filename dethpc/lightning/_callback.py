@@ -18,7 +18,7 @@ from dethpc import core
 from dethpc.core._random import generators, restore_generators
 from dethpc.core._searcher import _other_length
 from dethpc.lightning._logger import DeterminedLogger, batches_trained, epochs_trained
-from dethpc.lightning._other_checkpoints import Kept, bring_back
+from dethpc.lightning._other_checkpoints import StagedFiles, bring_back
 from dethpc.lightning._saving import Saving
 
 logger = logging.getLogger("dethpc.lightning")
@@ -234,7 +234,7 @@ class DeterminedCallback(Checkpoint):
         checkpoint, random = self._core.checkpoint, pickle.dumps(generators())
         checkpoint.wait()  # it may still be writing the last copy
         caught = self._saving.caught(trainer)
-        others = Kept(trainer) if self._chief else None
+        others = StagedFiles(trainer) if self._chief else None
         self._last_file = ""
 
         def write(path: pathlib.Path) -> None:

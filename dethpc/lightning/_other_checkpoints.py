@@ -16,7 +16,7 @@ _FOLDER = "kept"
 _FILES = ("best_model_path", "kth_best_model_path", "last_model_path")
 
 
-class Kept:
+class StagedFiles:
     """The files that the ModelCheckpoints refer to now, by other names: they may delete their own while these are being stored."""
 
     def __init__(self, trainer: Trainer) -> None:
