@@ -125,7 +125,7 @@ class _PyTorchTrialController(Loop):
         batch = next(self._batches)
         if context.experimental._auto_to_device:
             batch = context.to_device(batch)
-        metrics = _metrics.kept(self.trial.train_batch(batch=batch, epoch_idx=epoch_idx, batch_idx=batch_idx))
+        metrics = _metrics.snapshot(self.trial.train_batch(batch=batch, epoch_idx=epoch_idx, batch_idx=batch_idx))
         context._after_train_batch(batch_idx)
         return metrics
 

@@ -160,7 +160,7 @@ def _shuffled(sampler: Any, rng: RandomState) -> list[Any]:
     return items
 
 
-_WORDS = 624
+_STATE_WORDS = 624
 
 
 class RandomState:
@@ -174,10 +174,10 @@ class RandomState:
         if not 0 <= seed < 1 << 32:
             raise ValueError(f"the seed of a shuffle is a whole number from 0 to 2**32 - 1, not {seed}")
         state = [int(seed)]
-        for n in range(1, _WORDS):  # how the generator's authors seed it from one number
+        for n in range(1, _STATE_WORDS):  # how the generator's authors seed it from one number
             state.append((1812433253 * (state[-1] ^ (state[-1] >> 30)) + n) & 0xFFFFFFFF)
         self._generator = random.Random()
-        self._generator.setstate((3, (*state, _WORDS), None))
+        self._generator.setstate((3, (*state, _STATE_WORDS), None))
 
     def shuffle(self, items: List[Any]) -> None:
         for last in range(len(items) - 1, 0, -1):

@@ -32,7 +32,7 @@ def test_a_period_is_looked_for_when_it_is_due_and_not_after_each_batch() -> Non
 @pytest.mark.parametrize("value", [torch.tensor(1.5), torch.tensor([1.5]), torch.tensor(3), torch.ones(2)], ids=str)
 def test_metrics_of_a_batch_do_not_follow_their_tensors(value: Any) -> None:
     before = value.clone()
-    kept = _metrics.kept({"loss": value})
+    kept = _metrics.snapshot({"loss": value})
     value += 1
     (fetched,) = _metrics.fetched([kept])
     assert torch.equal(torch.as_tensor(fetched["loss"], dtype=before.dtype), before)
@@ -40,7 +40,7 @@ def test_metrics_of_a_batch_do_not_follow_their_tensors(value: Any) -> None:
 
 def test_a_loss_on_the_cpu_is_a_number_and_callbacks_get_one_of_numpys() -> None:
     loss = torch.tensor(0.5, requires_grad=True) * 3
-    batches = _metrics.fetched([_metrics.kept(loss)])
+    batches = _metrics.fetched([_metrics.snapshot(loss)])
     assert batches == [{"loss": 1.5}] and type(batches[0]["loss"]) is float
     numpy = pytest.importorskip("numpy")
     assert isinstance(_metrics.for_callbacks(batches)[0]["loss"], numpy.floating)

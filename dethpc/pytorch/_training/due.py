@@ -52,7 +52,7 @@ class Stop:
         self._batches = 0
         self._since = time.monotonic()
 
-    def asked(self, now: bool = False) -> bool:
+    def should_stop(self, now: bool = False) -> bool:
         """``now``: look, however short ago the last look was; all workers say the same."""
         if self._distributed.size == 1:
             return self._preempt.should_preempt() or self._context.get_stop_requested()

@@ -17,7 +17,7 @@ def collect(evaluated: Iterable[Any], *, counts: bool, one: bool) -> List[Metric
             checked(metrics, "batch")
             if batches and metrics.keys() != batches[0].keys():
                 raise ValueError(f"evaluate_batch() returned metrics {list(metrics)} after {list(batches[0])}")
-            batches.append(_metrics.kept(metrics))
+            batches.append(_metrics.snapshot(metrics))
         if one:
             break
     return _metrics.for_callbacks(_metrics.fetched(batches))

@@ -238,7 +238,7 @@ class Loop(abc.ABC):
                 reached = [due.after(batch_idx + 1, epoch_idx + 1 if ends else None) for due in dues]
                 if any(reached) or (ends and self.workload_ends_with_epoch):
                     break
-            stopping = self._stop.asked()
+            stopping = self._stop.should_stop()
         self._report_training(metrics)
         if (report.reached or complete) and self._chief:
             self._report_progress()
@@ -249,7 +249,7 @@ class Loop(abc.ABC):
         self._reports.upload_tensorboard()
         if complete and state.last_val == state.batches_trained and self._checkpoint_is_current():
             return  # nothing is left to do: a stop that comes now must not make it look unfinished
-        if stopping or self._stop.asked(now=True):
+        if stopping or self._stop.should_stop(now=True):
             raise _ShouldExit()
 
     def _start_epoch(self, epoch_idx: int) -> None:

@@ -14,17 +14,17 @@ from dethpc.pytorch._reducer import Reducer, _simple_reduce_metrics
 Metrics = Dict[str, Any]
 
 
-def kept(metrics: Union[torch.Tensor, Metrics]) -> Metrics:
+def snapshot(metrics: Union[torch.Tensor, Metrics]) -> Metrics:
     """A batch's metrics for later: no graph, nothing that the next batch could change, and no waiting for the device.
     Raises InvalidTrial for what is neither a loss nor metrics by their names."""
     if isinstance(metrics, torch.Tensor):
         metrics = {"loss": metrics}
     if not isinstance(metrics, dict):
         raise InvalidTrial(f"train_batch() returns the loss, or a dict of metrics, not a {type(metrics).__name__}")
-    return {name: _kept(value) if isinstance(value, torch.Tensor) else value for name, value in metrics.items()}
+    return {name: _copy(value) if isinstance(value, torch.Tensor) else value for name, value in metrics.items()}
 
 
-def _kept(value: torch.Tensor) -> Union[torch.Tensor, float]:
+def _copy(value: torch.Tensor) -> Union[torch.Tensor, float]:
     if value.is_cpu and value.ndim == 0 and value.is_floating_point():
         return float(value.item())  # a third of the cost of a clone, and this is done for each batch
     value = value.detach()
@@ -32,7 +32,7 @@ def _kept(value: torch.Tensor) -> Union[torch.Tensor, float]:
 
 
 def joined(parts: List[Metrics]) -> Metrics:
-    """The means over the parts of one batch, of what ``kept`` made; for tensors of one number without waiting for the device."""
+    """The means over the parts of one batch, each from ``snapshot``; for tensors of one number without waiting for the device."""
     if len(parts) < 2:
         return parts[0] if parts else {}
     return {name: _joined([metrics[name] for metrics in parts if name in metrics]) for name in parts[0]}
@@ -45,7 +45,7 @@ def _joined(values: List[Any]) -> Any:
 
 
 def fetched(batches: List[Metrics]) -> List[Metrics]:
-    """What ``kept`` made, with arrays in place of tensors; a device is waited for once for each metric."""
+    """What ``snapshot`` made, with arrays in place of tensors; a device is waited for once for each metric."""
     out = [dict(metrics) for metrics in batches]
     for name in {name for metrics in out for name, value in metrics.items() if isinstance(value, torch.Tensor)}:
         where = [metrics for metrics in out if isinstance(metrics.get(name), torch.Tensor)]

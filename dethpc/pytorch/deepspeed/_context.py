@@ -106,12 +106,12 @@ class DeepSpeedTrialContext(_TrialContext):
     def get_train_micro_batch_size_per_gpu(self) -> int:
         """Records of one micro-batch on one slot, as DeepSpeed's configuration has them: what a data loader yields at once.
         Raises InvalidTrial before the first engine is wrapped."""
-        return _known(self._train_micro_batch_size_per_gpu)
+        return _engine_setting(self._train_micro_batch_size_per_gpu)
 
     def get_num_micro_batches_per_slot(self) -> int:
         """Micro-batches of one batch on one slot: DeepSpeed's ``gradient_accumulation_steps``. Raises InvalidTrial before the first
         engine is wrapped."""
-        return _known(self._num_micro_batches_per_slot)
+        return _engine_setting(self._num_micro_batches_per_slot)
 
     @property
     def train_micro_batch_size_per_gpu(self) -> int:
@@ -126,7 +126,7 @@ class DeepSpeedTrialContext(_TrialContext):
         return self.get_num_micro_batches_per_slot()
 
 
-def _known(value: Optional[int]) -> int:
+def _engine_setting(value: Optional[int]) -> int:
     if value is None:
         raise InvalidTrial("an engine says how large batches are: call wrap_model_engine() first")
     return value

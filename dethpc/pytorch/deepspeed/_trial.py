@@ -182,7 +182,7 @@ class DeepSpeedTrialController(Loop):
         for _ in range(1 if self._at_once else self._micro_batches):
             metrics = self.trial.train_batch(self._batches, epoch_idx, batch_idx)
             if self._reports_metrics:
-                parts.append(_metrics.kept(metrics))
+                parts.append(_metrics.snapshot(metrics))
         engine = self._context.models[0]
         if not isinstance(engine, deepspeed.PipelineEngine) and engine.micro_steps % self._micro_batches:
             raise AssertionError(
