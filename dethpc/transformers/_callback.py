@@ -135,7 +135,7 @@ class DetCallback(transformers.TrainerCallback):
             return  # the last are means of a training that goes on later
         # What the model logs while a step is made belongs to that step, which the Trainer counts when it is over.
         step = state.global_step + int(self._in_step)
-        self._reports.add(_group(logs), step, state.epoch, self._wanted(logs))
+        self._reports.add(_group(logs), step, state.epoch, self._metrics(logs))
 
     def on_evaluate(
         self,
@@ -148,7 +148,7 @@ class DetCallback(transformers.TrainerCallback):
         self._evaluated = state.global_step
         self._reports.evaluated(metrics or {})
 
-    def _wanted(self, logs: Dict[str, Any]) -> Dict[str, Any]:
+    def _metrics(self, logs: Dict[str, Any]) -> Dict[str, Any]:
         """Without the speed, and without ``epoch``, which is rounded."""
         return {
             name: value
