@@ -260,7 +260,7 @@ def _bar(sweep: Sweep) -> Callable[[Optional[TrialFuture]], None]:
     console = Console(stderr=True)
     metric, count = sweep.metric, 0
 
-    def words(future: TrialFuture) -> str:
+    def summary(future: TrialFuture) -> str:
         value = future.metrics.get(metric)
         number = f"{value:.6g}" if isinstance(value, (int, float)) else "-"
         return f"trial {future.trial_id}: {future.state}, {metric} {number}"
@@ -269,7 +269,7 @@ def _bar(sweep: Sweep) -> Callable[[Optional[TrialFuture]], None]:
 
         def line(future: Optional[TrialFuture]) -> None:
             if future is not None:
-                print(words(future), file=sys.stderr)
+                print(summary(future), file=sys.stderr)
 
         return line
     bar = Progress(console=console)
@@ -284,7 +284,7 @@ def _bar(sweep: Sweep) -> Callable[[Optional[TrialFuture]], None]:
             return
         count += 1
         bar.update(
-            task, completed=float(sweep._about.get("progress") or 0), description=f"{count} ended; {words(future)}"
+            task, completed=float(sweep._about.get("progress") or 0), description=f"{count} ended; {summary(future)}"
         )
 
     return move
