@@ -27,7 +27,7 @@ class Polls:
         rate, burst = self._manners.submit_per_second, self._manners.submit_burst
         self._next_submission = max(self._next_submission + 1 / rate, self._clock.now - burst / rate)
         when = max(self._clock.now, self._next_submission)
-        self._traffic.asked(when)
+        self._traffic.add_request(when)
         self._clock.at(when, arrive)
 
     def started(self, pool: str) -> None:

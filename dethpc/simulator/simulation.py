@@ -169,7 +169,7 @@ class Simulation:
         if self._polls is not None:
             self._polls.submit(partial(self._arrive, run))
         else:
-            self.traffic.asked(self.now)
+            self.traffic.add_request(self.now)
             self._slots.queue(run.id, run.slots, run.nice)
 
     def _arrive(self, run: Run) -> None:
@@ -182,7 +182,7 @@ class Simulation:
 
     def cancel(self, job: Job) -> None:
         if job.state.live:
-            self.traffic.asked(self.now)
+            self.traffic.add_request(self.now)
             self._training.end(job, JobState.CANCELLED, None)
 
     def forget(self, job: Job) -> None:

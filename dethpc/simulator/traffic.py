@@ -34,7 +34,7 @@ class Traffic:
         self._idle_now = self._idle_now + 1 if idle else 0
         self.idle = max(self.idle, self._idle_now)
 
-    def asked(self, at: float) -> None:
+    def add_request(self, at: float) -> None:
         self.requests.append((at, 1))
 
     def lowest(self, bucket: float = 30, refill: float = 2) -> float:

@@ -126,7 +126,7 @@ class Training:
         job.state = JobState.PENDING if again else state
         self._over(job, again)
 
-    def left(self, job: Job) -> float:
+    def duration(self, job: Job) -> float:
         """Seconds that the attempt, which has just begun, takes when nothing befalls it."""
         return self._pace.startup + (job.length - job.steps) * self._step(job)
 

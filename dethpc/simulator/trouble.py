@@ -37,7 +37,7 @@ class Trouble:
         if faults.loss is not None:
             self._befall(job, self._rng.expovariate(1 / faults.loss), self._lose)
         if faults.user_error and self._rng.random() < faults.user_error:
-            after = self._rng.uniform(0, self._training.left(job))
+            after = self._rng.uniform(0, self._training.duration(job))
             self._befall(job, after, lambda job: self._training.end(job, JobState.FAILED, FAILED))
 
     def _befall(self, job: Job, after: float, then: Callable[[Job], None]) -> None:
