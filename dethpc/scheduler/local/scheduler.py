@@ -87,7 +87,7 @@ class LocalScheduler:
     def records(self, job_ids: Sequence[str]) -> dict[str, JobRecord]:
         self._schedule()
         with self._jobs.transaction() as table:
-            return {str(job.id): job.record() for job in _known(table, job_ids)}
+            return {str(job.id): job.record() for job in _existing_jobs(table, job_ids)}
 
     def find(self, names: Sequence[str]) -> list[JobRecord]:
         self._schedule()
@@ -106,7 +106,7 @@ class LocalScheduler:
     def nice(self, values: Mapping[str, int]) -> None:
         self._prepare()
         with self._jobs.transaction() as table:
-            for job in _known(table, list(values)):
+            for job in _existing_jobs(table, list(values)):
                 if job.state is JobState.PENDING:
                     table.set(job.id, nice=values[str(job.id)])
 
@@ -180,7 +180,7 @@ class LocalScheduler:
     def _want(self, job_ids: Sequence[str], what: str) -> None:
         now = time.time()
         with self._jobs.transaction() as table:
-            live = [job for job in _known(table, job_ids) if job.state.live]
+            live = [job for job in _existing_jobs(table, job_ids) if job.state.live]
             for job in live:
                 if job.state is JobState.RUNNING:
                     if job.wanted != CANCEL:  # a cancelled job is not queued again
@@ -192,7 +192,7 @@ class LocalScheduler:
                 processes.send([processes.pid_of(job.supervisor)], signal.SIGUSR1)
 
 
-def _known(table: Table, job_ids: Sequence[str]) -> list[Job]:
+def _existing_jobs(table: Table, job_ids: Sequence[str]) -> list[Job]:
     ids = sorted({int(job_id) for job_id in job_ids if job_id.isdecimal() and len(job_id) < 19})
     chunks = [ids[start : start + _IDS_AT_ONCE] for start in range(0, len(ids), _IDS_AT_ONCE)]
     return [

@@ -104,7 +104,7 @@ class Supervisor:
         """Until the script ends, or somebody wants it to: then True."""
         look = True
         while True:
-            if look and self._wanted():
+            if look and self._has_request():
                 return True
             if self._status is not None:
                 return False
@@ -115,7 +115,7 @@ class Supervisor:
                 return True
             look = came is None or came.si_signo == signal.SIGUSR1
 
-    def _wanted(self) -> bool:
+    def _has_request(self) -> bool:
         try:
             with self._jobs.transaction() as table:
                 job = table.get(self._job.id)

@@ -14,7 +14,7 @@ from enum import Enum
 class Use(Enum):
     """What becomes of an option."""
 
-    KEPT = "kept"  # on the job's own #SBATCH lines, as it is
+    VERBATIM = "kept"  # on the job's own #SBATCH lines, as it is
     SHAPE = "shape"  # kept, too; slots and nodes follow from it, and dethpc's own line gives way
     TRANSLATED = "translated"  # dethpc does by its own means what is needed, and says so
     REFUSED = "refused"  # makes no sense for one trial
@@ -49,7 +49,7 @@ class Option:
 
     @property
     def use(self) -> Use:
-        return self.rule.use if self.rule else Use.KEPT
+        return self.rule.use if self.rule else Use.VERBATIM
 
     @property
     def why(self) -> str:
@@ -130,7 +130,7 @@ _FLAGS = frozenset(
     "test-only usage use-min-nodes verbose version wait consolidate-segments spread-segments".split()
 )
 _OPTIONAL = frozenset({"exclusive", "get-user-env", "nice", "no-kill", "oom-kill-step", "propagate", "resv-ports"})
-_KEPT = (
+_VERBATIM = (
     "account acctg-freq batch bb bbf begin cluster-constraint comment consolidate-segments constraint context contiguous core-spec "
     "cores-per-socket cpu-freq deadline delay-boot dependency distribution exclude extra extra-node-info gpu-bind gpu-freq "
     "gres-flags hint hold ignore-pbs kill-on-invalid-dep licenses mail-type mail-user mcs-label mem-bind mincpus network nice "
@@ -142,7 +142,7 @@ _SAME = {"cluster": "clusters", "tasks-per-node": "ntasks-per-node"}
 
 
 def _rules() -> Iterator[Rule]:
-    uses = dict.fromkeys(_KEPT, Use.KEPT) | dict.fromkeys(_SHAPE, Use.SHAPE)
+    uses = dict.fromkeys(_VERBATIM, Use.VERBATIM) | dict.fromkeys(_SHAPE, Use.SHAPE)
     uses |= dict.fromkeys(TRANSLATED, Use.TRANSLATED) | dict.fromkeys(REFUSED, Use.REFUSED) | {"cluster": Use.REFUSED}
     for name, use in sorted(uses.items()):
         argument = Argument.NONE if name in _FLAGS else Argument.OPTIONAL if name in _OPTIONAL else Argument.REQUIRED

@@ -15,16 +15,16 @@ from typing import Protocol
 from dethpc.errors import Refused, SchedulerUnavailable
 from dethpc.scheduler.open_files import as_started
 
-_found: dict[tuple[str, str | None], str] = {}
+_programs: dict[tuple[str, str | None], str] = {}
 
 
 def find_program(name: str, path: str | None) -> str | None:
     """As ``shutil.which``, which looks into every folder of ``path``: where it was found before it is looked for first."""
-    program = _found.get((name, path))
+    program = _programs.get((name, path))
     if program is None or not os.access(program, os.X_OK):
         program = shutil.which(name, path=path)
         if program is not None:
-            _found[name, path] = program
+            _programs[name, path] = program
     return program
 
 

@@ -43,7 +43,7 @@ def read(text: str, path: str, extra: Sequence[str] = ()) -> UserScript:
     for number, line in _head(text):
         if line.startswith(_MAGIC):
             try:
-                options += known.read(words(line.removeprefix(_MAGIC)))
+                options += known.read(tokens(line.removeprefix(_MAGIC)))
             except Unreadable as error:
                 problems.append(
                     Problem("entrypoint", f"sbatch would not take {line.strip()!r}: {error}").at(path, number)
@@ -89,7 +89,7 @@ def _head(text: str) -> Iterator[tuple[int, str]]:
         yield number, line
 
 
-def words(line: str) -> list[str]:
+def tokens(line: str) -> list[str]:
     """The words of a ``#SBATCH`` line. A ``#`` outside of quotes begins a comment, within a word, too. Raises Unreadable."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=False)
     lexer.whitespace_split, lexer.commenters, lexer.escapedquotes = True, "#", "\"'"

@@ -127,7 +127,7 @@ def _of_arguments(
     """Of an experiment whose entrypoint is no sbatch script: dethpc chooses nodes, tasks and GPUs, but for what its own options
     say."""
     where = "slurm.sbatch_args"
-    shaping = [option for option in shell if option.use is not Use.KEPT]
+    shaping = [option for option in shell if option.use is not Use.VERBATIM]
     notes = [
         f"--{option.name}={option.value} of this shell has no effect: dethpc chooses it for a trial"
         for option in shaping
@@ -141,7 +141,7 @@ def _of_arguments(
         if (slots := config.resources.slots_per_trial) != request.all_gpus:
             message = f"asks for {request.all_gpus} GPUs, and resources.slots_per_trial for {slots}; say one number"
             raise ConfigError([Problem(where, message)])
-    extra = [directive(option.name, option.value) for option in shell if option.use is Use.KEPT]
+    extra = [directive(option.name, option.value) for option in shell if option.use is Use.VERBATIM]
     return (config.with_sbatch_args([*extra, *(config.slurm.sbatch_args or [])]) if extra else config), notes
 
 
@@ -224,7 +224,7 @@ def _kept(
     for option in last.values():
         if option.use is Use.TRANSLATED:
             continue
-        if not ours or option.use is Use.KEPT:
+        if not ours or option.use is Use.VERBATIM:
             sbatch_options.append(option)
         elif option.name == "gres":
             others = [resource for resource in gres.requested(option.value or "") if resource.name != gres.GPU]
