@@ -23,7 +23,7 @@ Flag = Boolean
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
-class Words(TypeDecorator[str]):
+class StorableText(TypeDecorator[str]):
     """Any text. What no database can hold (NUL, lone surrogates) becomes the replacement character, so that a strange
     message from a job cannot block a transaction for ever."""
 

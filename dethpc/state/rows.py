@@ -71,7 +71,7 @@ def _with(fact: type[Any], *names: str) -> Select[Any]:
     return query(fact, *(columns[name] == bindparam(name) for name in names)).order_by(*key)
 
 
-def each(connection: Connection, fact: type[Fact], *where: ColumnElement[bool]) -> Iterator[Fact]:
+def stream(connection: Connection, fact: type[Fact], *where: ColumnElement[bool]) -> Iterator[Fact]:
     """As ``read``, a thousand in memory at once."""
     ordered = query(fact, *where).order_by(*table(fact).primary_key.columns).execution_options(yield_per=1000)
     with connection.execute(ordered) as result:

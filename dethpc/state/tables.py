@@ -28,7 +28,7 @@ from dethpc.domain.facts import (
     Task,
     Trial,
 )
-from dethpc.state.columns import Choice, Flag, Json, Number, Whole, Words
+from dethpc.state.columns import Choice, Flag, Json, Number, StorableText, Whole
 
 REVISION = "fifteenth"
 """The newest migration: the schema that this module describes."""
@@ -205,7 +205,7 @@ _NAMES: dict[type, str] = {
 }
 """Tables that are not called as the plural of what they hold."""
 
-_TYPES: dict[type, Any] = {int: Whole, float: Number, str: Words, bool: Flag}
+_TYPES: dict[type, Any] = {int: Whole, float: Number, str: StorableText, bool: Flag}
 
 
 def _table(kind: type) -> SqlTable:

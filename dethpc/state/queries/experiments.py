@@ -74,7 +74,7 @@ def past_of_trials(connection: Connection, experiment_id: int) -> Iterator[Any]:
     kinds: tuple[type[Any], ...] = (Trial, Task, Run, Attempt, Checkpoint, SearchNote)
     for kind in (kind for kind in IN_MEMORY if kind in kinds):
         where = [of_trials[kind]] if kind in of_trials else []
-        yield from rows.each(connection, kind, rows.table(kind).c.experiment_id == experiment_id, *where)
+        yield from rows.stream(connection, kind, rows.table(kind).c.experiment_id == experiment_id, *where)
 
 
 def experiment_of_external_id(connection: Connection, external_id: str) -> Experiment | None:
