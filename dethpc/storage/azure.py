@@ -75,7 +75,7 @@ class AzureDriver(Driver):
     def list(self, folder: str = "", *, patience: float = USUAL) -> Dict[str, Stat]:
         prefix = f"{folder}/" if folder else ""
 
-        async def found(container: Any) -> Dict[str, Stat]:
+        async def stats(container: Any) -> Dict[str, Stat]:
             blobs = container.list_blobs(name_starts_with=prefix)
             return {
                 one.name[len(prefix) :]: Stat(int(one.size), one.last_modified.timestamp())
@@ -84,7 +84,7 @@ class AzureDriver(Driver):
             }
 
         def ask() -> Dict[str, Stat]:
-            return self._asked(lambda service: service.get_container_client(self.root), found)
+            return self._request(lambda service: service.get_container_client(self.root), stats)
 
         try:
             return self.again(ask, patience)
@@ -106,20 +106,20 @@ class AzureDriver(Driver):
     def of_blob(self, name: str, call: Callable[[Any], Awaitable[T]], patience: float) -> T:
         """What ``call`` returns of the client of an object, which adlfs would look for by the name as a URL: without what is behind
         a ``#`` or a ``?``."""
-        return self.again(lambda: self._asked(lambda s: s.get_blob_client(self.root, name), call), patience)
+        return self.again(lambda: self._request(lambda s: s.get_blob_client(self.root, name), call), patience)
 
-    def _asked(self, client: Callable[[Any], Any], call: Callable[[Any], Awaitable[T]]) -> T:
+    def _request(self, client: Callable[[Any], Any], call: Callable[[Any], Awaitable[T]]) -> T:
         from azure.core.exceptions import ResourceNotFoundError
         from fsspec.asyn import sync
 
         fs = self.fs
 
-        async def asked() -> T:
+        async def request() -> T:
             async with client(fs.service_client) as opened:
                 return await call(opened)
 
         try:
-            result: T = sync(fs.loop, asked)
+            result: T = sync(fs.loop, request)
             return result
         except ResourceNotFoundError as error:
             raise FileNotFoundError(errno.ENOENT, str(error)) from error

@@ -60,7 +60,7 @@ class _Folder:
         """Training code may look for the checkpoint's name in the path that it saves to."""
         return self._staging(uuid) / uuid
 
-    def _found(self, uuid: str) -> Path:
+    def _locate(self, uuid: str) -> Path:
         """Where the checkpoint is, here or in a folder that is read from; else where it would be."""
         path = self._path(uuid)
         if not self._read_from or _is_folder(path):
@@ -69,7 +69,7 @@ class _Folder:
         return next((candidate for candidate in there if _is_folder(candidate)), path)
 
     def _existing(self, uuid: str) -> Path:
-        path = self._found(uuid)
+        path = self._locate(uuid)
         if os.path.islink(path):
             raise CheckpointError(f"checkpoint {uuid} is a link in {self}, and links are not followed there")
         if not _is_folder(path):
@@ -198,7 +198,7 @@ class FileStore(_Folder, CheckpointStore):
     # --- reading --------------------------------------------------------------------------------------------------------
 
     def exists(self, uuid: str) -> bool:
-        return is_name(uuid) and _is_folder(self._found(uuid))
+        return is_name(uuid) and _is_folder(self._locate(uuid))
 
     @contextlib.contextmanager
     def restore(
@@ -286,7 +286,7 @@ class FileStore(_Folder, CheckpointStore):
     def identity(self, uuid: str) -> Identity:
         """A link is none: it leads to what somebody keeps elsewhere."""
         check_name(uuid)
-        final = self._found(uuid)
+        final = self._locate(uuid)
         if final.is_symlink():
             return Identity(True)
         if not _is_folder(final):

@@ -22,7 +22,7 @@ class GCSDriver(Driver):
     protocol, module, extra = "gcs", "gcsfs", "gcs"
 
     def again(self, call: Callable[[], T], patience: float) -> T:
-        def told() -> T:
+        def call_with_errno() -> T:
             try:
                 return call()
             except OSError as error:
@@ -30,7 +30,7 @@ class GCSDriver(Driver):
                     raise PermissionError(errno.EACCES, " ".join(str(error).split())) from error
                 raise
 
-        return super().again(told, patience)
+        return super().again(call_with_errno, patience)
 
     def _file_system(self) -> Any:
         """Not the one that fsspec takes: that asks another service for each bucket's type first."""

@@ -95,7 +95,7 @@ class Summing:
         self._size += len(piece)
 
     @property
-    def found(self) -> Checksum:
+    def checksum(self) -> Checksum:
         return Checksum(self._size, tuple(self._crcs))
 
 
@@ -106,7 +106,7 @@ def copy(source: BufferedReader, target: BufferedWriter) -> Checksum:
     while n := source.readinto(buffer):
         target.write(buffer[:n])
         summing.add(buffer[:n])
-    return summing.found
+    return summing.checksum
 
 
 def checked(uuid: str, path: str, expected: Checksum, pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -115,14 +115,14 @@ def checked(uuid: str, path: str, expected: Checksum, pieces: Iterable[bytes]) -
     summing = Summing()
     for piece in pieces:
         summing.add(piece)
-        if summing.found.size > expected.size:
+        if summing.checksum.size > expected.size:
             break
         yield piece
-    if summing.found.size != expected.size:
+    if summing.checksum.size != expected.size:
         raise CheckpointDamaged(
-            f"checkpoint {uuid}: {path} has {summing.found.size} bytes, and had {expected.size} when stored"
+            f"checkpoint {uuid}: {path} has {summing.checksum.size} bytes, and had {expected.size} when stored"
         )
-    compare(uuid, {path: expected}, {path: summing.found})
+    compare(uuid, {path: expected}, {path: summing.checksum})
 
 
 class Flushing:
