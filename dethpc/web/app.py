@@ -118,7 +118,7 @@ class Pages:
             if request.method == "POST" and not same_origin(request):
                 return self._error(request, 403, "This request came from another page than ours. Nothing was done.")
             try:
-                page_request = await self._asked(request)
+                page_request = await self._page_request(request)
             except ValueError as error:
                 return self._error(request, 400, str(error))
             if handler is entry.enter and request.method == "HEAD":
@@ -128,7 +128,7 @@ class Pages:
             if self._limiter is None:
                 self._limiter = anyio.CapacityLimiter(AT_ONCE)
             make = partial(
-                anyio.to_thread.run_sync, partial(self._made, handler, page_request, request), limiter=self._limiter
+                anyio.to_thread.run_sync, partial(self._handle, handler, page_request, request), limiter=self._limiter
             )
             if (
                 request.method == "GET" and handler not in entry.OPEN and "hx-request" in request.headers
@@ -140,7 +140,7 @@ class Pages:
 
         return endpoint
 
-    async def _asked(self, request: Request) -> PageRequest:
+    async def _page_request(self, request: Request) -> PageRequest:
         form = pairs((await self._form(request)).decode("utf-8", "replace")) if request.method == "POST" else ()
         caller = self._caller(request, proof_of(request, dict(form)))
         return PageRequest(
@@ -184,7 +184,7 @@ class Pages:
             open=opened,
         )
 
-    def _made(self, handler: Handler, page_request: PageRequest, request: Request) -> Response:
+    def _handle(self, handler: Handler, page_request: PageRequest, request: Request) -> Response:
         try:
             asking = None
             if request.method == "POST":
@@ -331,7 +331,7 @@ class Pages:
         if request.state.login is None:
             return Response(status_code=401)
         try:
-            target = logs.followed(await self._asked(request), request.headers.get("last-event-id", ""))
+            target = logs.followed(await self._page_request(request), request.headers.get("last-event-id", ""))
         except ValueError as error:
             return Response(str(error), status_code=400)
         state = {"grant": self._sessions.grant(request.state.login, May.READ)}
@@ -344,14 +344,14 @@ class Pages:
         login = request.state.login
         if login is None or not same_origin(request) or self._sessions.may(login, proof_of(request, {})) < May.ACT:
             return Response(status_code=401, headers=_HEADERS)
-        return _told(self._sessions.renewal(login, request.scope["server"]))
+        return _json_response(self._sessions.renewal(login, request.scope["server"]))
 
     async def _successor(self, request: Request) -> Response:
         """Whether this is the master of an open page, or the next one. PageRequest for without a cookie, by anybody."""
         try:
             form = dict(pairs((await self._form(request)).decode("utf-8", "replace"), 10))
             args = form.get("name", ""), form.get("nonce", ""), request.scope["server"], home(request, self._sessions)
-            return _told(await anyio.to_thread.run_sync(self._sessions.successor, *args))
+            return _json_response(await anyio.to_thread.run_sync(self._sessions.successor, *args))
         except ValueError as error:
             return Response(str(error), status_code=400, headers=_HEADERS)
         except errors.Unauthorized:
@@ -375,7 +375,7 @@ def _stream(events: AsyncIterator[bytes]) -> StreamingResponse:
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 
-def _told(content: Mapping[str, str]) -> Response:
+def _json_response(content: Mapping[str, str]) -> Response:
     return JSONResponse(content, headers={**_HEADERS, "Cache-Control": "no-store"})
 
 

@@ -42,7 +42,7 @@ class PageRequest:
     def every(self, name: str) -> list[str]:
         return [value for key, value in self.pairs if key == name and value]
 
-    def each(self, name: str) -> list[str]:
+    def form_values(self, name: str) -> list[str]:
         """All values of a name in the form."""
         return [value for key, value in self.form_pairs if key == name and value]
 

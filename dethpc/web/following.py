@@ -60,7 +60,7 @@ async def events(app: App, target: str, state: Mapping[str, object]) -> AsyncGen
                     yield HERE
                 whole, _, rest = (rest + piece).rpartition(b"\n")
                 if whole:
-                    yield _told(whole) if len(whole) < LARGE else await asyncio.to_thread(_told, whole)
+                    yield _event(whole) if len(whole) < LARGE else await asyncio.to_thread(_event, whole)
                 if time.monotonic() > until:
                     return
         yield b"event: over\ndata:\n\n"
@@ -123,7 +123,7 @@ async def _next(messages: asyncio.Queue[Message], task: asyncio.Future[None]) ->
         getting.cancel()
 
 
-def _told(lines: bytes) -> bytes:
+def _event(lines: bytes) -> bytes:
     rows = []
     for text in lines.split(b"\n"):
         result = json.loads(text).get("result")

@@ -9,10 +9,10 @@ from typing import Protocol
 
 from starlette.responses import Response, StreamingResponse
 
-KEPT = 10.0
+LIFETIME = 10.0
 """Seconds that an answer is kept for others. Browsers ask for it as soon as they are told."""
 
-ASKED = 0.004
+REQUEST_COST = 0.004
 """Seconds of a processor that it costs to take a request and to send what was made already."""
 
 
@@ -35,12 +35,12 @@ class Shared:
 
     async def answer(self, key: Hashable, make: Callable[[], Awaitable[Response]]) -> Response:
         """What was made in this round for the same ``key``, or is being made, or is made now. Only what succeeded is shared."""
-        self._rounds.cost(ASKED)
+        self._rounds.cost(REQUEST_COST)
         key = (self._rounds.round, key)
         task = self._made.get(key)
         if task is None:
             task = self._made[key] = asyncio.ensure_future(self._measured(make))
-            asyncio.get_running_loop().call_later(KEPT, self._made.pop, key, None)
+            asyncio.get_running_loop().call_later(LIFETIME, self._made.pop, key, None)
         response = await asyncio.shield(task)
         if response.status_code != 200 or isinstance(response, StreamingResponse):
             return await self._measured(make)

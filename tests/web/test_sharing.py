@@ -86,7 +86,7 @@ def test_a_page_is_made_anew_for_who_opens_it_and_once_for_those_who_were_told(
     served: Served,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sharing, "KEPT", 10 * LONG_ENOUGH)
+    monkeypatch.setattr(sharing, "LIFETIME", 10 * LONG_ENOUGH)
     served.put([experiment(1, name="first")])
     visitors = [Visitor(served.url).enter(served) for _ in range(2)]
     told = {"HX-Request": "true"}

@@ -24,7 +24,7 @@ def question(request: PageRequest) -> Page | None:
     action = request.form.get("action", "")
     if action not in ENDS or CONFIRMED in request.form:
         return None
-    some = len(request.each("id"))
+    some = len(request.form_values("id"))
     if MANY in request.form and not some:
         return None  # nothing was chosen, and the page says so
     shown = {"action": action, "fields": request.form_pairs, "confirmed": CONFIRMED, "some": some}

@@ -104,7 +104,7 @@ def go_on(request: PageRequest) -> Answer:
     def look(text: str) -> Look:
         def fits() -> Look:
             if not experiment.goes_on(row):
-                return Look(refused=_words(False, completed))
+                return Look(refused=_explanation(False, completed))
             continued(number, ExperimentConfig.from_json(config), text)
             return Look()
 
@@ -112,11 +112,11 @@ def go_on(request: PageRequest) -> Answer:
 
     def make(text: str) -> Goto:
         answer = experiments.go_on(request.session, number, text)
-        return Goto(f"experiments/{number}", _said(f"Continued experiment {number}.", answer))
+        return Goto(f"experiments/{number}", _message(f"Continued experiment {number}.", answer))
 
     draft = _Draft(
         f"Continue experiment {number}",
-        _words(experiment.goes_on(row), completed),
+        _explanation(experiment.goes_on(row), completed),
         "",
         number,
         f"experiments/{number}",
@@ -128,7 +128,7 @@ def go_on(request: PageRequest) -> Answer:
     return _page(request, draft, every=True)
 
 
-def _words(goes_on: bool, completed: bool) -> str:
+def _explanation(goes_on: bool, completed: bool) -> str:
     if not goes_on:
         why = (
             "it has completed, and nothing of it is left to do"
@@ -172,10 +172,10 @@ def _create(request: PageRequest, text: str, parent: int) -> Goto:
     paused = bool(request.form.get("paused"))
     answer = experiments.create(request.session, text, [], activate=not paused, parent=parent, with_environment=False)
     number = answer["experiment"]["id"]
-    return Goto(f"experiments/{number}", _said(f"Created experiment {number}.", answer))
+    return Goto(f"experiments/{number}", _message(f"Created experiment {number}.", answer))
 
 
-def _said(text: str, answer: Json) -> str:
+def _message(text: str, answer: Json) -> str:
     return " ".join([text, *(answer.get("warnings") or []), *(answer.get("notes") or [])])[:1500]
 
 

@@ -46,7 +46,7 @@ COLUMNS = {
 USUAL = [name for name in COLUMNS if name not in ("metric", "user", "ended", "parent")]
 """Columns where the address names none; with that of users where there are several."""
 
-_SAID = {"label": "add labels", "unlabel": "remove labels"}
+_ACTS = {"label": "add labels", "unlabel": "remove labels"}
 
 
 def listing(request: PageRequest) -> Answer:
@@ -92,7 +92,7 @@ def listing(request: PageRequest) -> Answer:
 def act(request: PageRequest) -> Answer:
     """One action on each experiment that was chosen. What cannot be done to one does not keep it from the others."""
     action, back = request.form.get("action", ""), request.form.get("back") or "experiments"
-    chosen = [int(text) for text in request.each("id") if text.isdecimal() and len(text) < 19]
+    chosen = [int(text) for text in request.form_values("id") if text.isdecimal() and len(text) < 19]
     if action == "compare" and chosen:
         return Goto(f"compare?experiments={','.join(map(str, chosen))}")
     if action not in (*experiments.ACTIONS, "delete", "compare", "label", "unlabel"):
@@ -118,7 +118,7 @@ def act(request: PageRequest) -> Answer:
             done += 1
         except DethpcError as error:
             failed.append(f"{number}: {error}")
-    outcome = f"{_SAID.get(action, action)}: {done} of {len(chosen)}" + (f". {'; '.join(failed[:3])}" if failed else "")
+    outcome = f"{_ACTS.get(action, action)}: {done} of {len(chosen)}" + (f". {'; '.join(failed[:3])}" if failed else "")
     return Goto(back, outcome if chosen else "Choose experiments first.")
 
 

@@ -65,7 +65,7 @@ def _launched(request: PageRequest) -> Goto:
 
 def tensorboard(request: PageRequest) -> Answer:
     """Of what the form names, as ``det tensorboard start --detach``."""
-    chosen = {"experimentIds": request.each("experiment"), "trialIds": request.each("trial")}
+    chosen = {"experimentIds": request.form_values("experiment"), "trialIds": request.form_values("trial")}
     if not any(chosen.values()):
         raise Refused("a TensorBoard needs an experiment or trials to show")
     ids = {name: [int(text) for text in texts if text.isdecimal()] for name, texts in chosen.items() if texts}
