@@ -154,7 +154,7 @@ def stored(home: Home, sha256: str, owner: str) -> bytes:
 
 
 def remember(home: Home, sent: Sequence[Member], sha256: str) -> None:
-    """Let ``known`` find the stored context of these files by their digest, where it is worth asking for."""
+    """Let ``by_digest`` find the stored context of these files by their digest, where it is worth asking for."""
     if sum(len(file.content) for file in sent) < WORTH_ASKING:
         return
     link = home.context_of_files(digest((file.path, file.type, file.content, file.mtime, file.mode) for file in sent))
@@ -163,7 +163,7 @@ def remember(home: Home, sent: Sequence[Member], sha256: str) -> None:
         link.symlink_to(os.path.join("..", home.context(sha256).name))
 
 
-def known(home: Home, files: str) -> bytes:
+def by_digest(home: Home, files: str) -> bytes:
     """The stored context, as tar.gz, of files with this digest. Raises: NotFound, also where it is damaged."""
     if re.fullmatch("[0-9a-f]{64}", files):
         path = home.context_of_files(files)

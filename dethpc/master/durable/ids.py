@@ -82,10 +82,10 @@ def check(home: Home, store: SqlStore) -> None:
     with store.read() as connection:
         unknown = files - in_database(connection) - given_up(home)
         is_new = connection.scalar(select(func.count()).select_from(rows.table(User))) == 0
-    what = [*_words("experiment", sorted(unknown.experiments)), *_words("run", sorted(unknown.runs))]
+    what = [*_id_list("experiment", sorted(unknown.experiments)), *_id_list("run", sorted(unknown.runs))]
     if not what and is_new:
         users = {row.username for row in RowFile(home.records).rows() if isinstance(row, User)}
-        what = _words("user", sorted(users))
+        what = _id_list("user", sorted(users))
     if what:
         raise knows_less(home, what)
     store.next_ids = files.next
@@ -99,7 +99,7 @@ def knows_less(home: Home, what: Sequence[str]) -> Refused:
     )
 
 
-def _words(noun: str, unknown: Sequence[object]) -> list[str]:
+def _id_list(noun: str, unknown: Sequence[object]) -> list[str]:
     if not unknown:
         return []
     more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""

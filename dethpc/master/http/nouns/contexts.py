@@ -95,7 +95,7 @@ def _context(creator: Creator, connection: Connection, experiment_id: int, who: 
 @router.get("/contexts/{digest}")
 def known_context(digest: str, installation: TheInstallation, who: EditorSomewhere) -> dict[str, Any]:
     """Ours: whether the files of a context directory are here already, so that creating needs only their digest. Else 404."""
-    contexts.known(installation.home, digest)
+    contexts.by_digest(installation.home, digest)
     return {}
 
 

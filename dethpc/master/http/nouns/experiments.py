@@ -359,7 +359,7 @@ def template_and_project(
 def _context(creator: Creator, home: Home, request: CreateRequest) -> bytes:
     """The context directory as tar.gz: what is sent, what the master has of an earlier request, or else that of the parent."""
     if request.context_digest:
-        return contexts.known(home, request.context_digest)
+        return contexts.by_digest(home, request.context_digest)
     if request.parent_id and not request.model_definition:
         with contextlib.suppress(NotFound):  # a parent that trains elsewhere has none
             return creator.context(request.parent_id)
