@@ -76,7 +76,7 @@ class Checkpoints:
         sections = {c.uuid: TrialConfig.from_json(origins[c.uuid].config).checkpoint_storage for c in checkpoints}
         places = {c.uuid: _place(c, sections[c.uuid], self._home) for c in checkpoints}
         after = {
-            c.uuid: _left(places[c.uuid], c, globs, claims.of(experiments[c.experiment_id], c) if globs else None)
+            c.uuid: _files(places[c.uuid], c, globs, claims.of(experiments[c.experiment_id], c) if globs else None)
             for c in checkpoints
         }
         self.change(list(after), lambda checkpoint: _without(checkpoint, after[checkpoint.uuid], globs))
@@ -114,7 +114,7 @@ def _place(checkpoint: Checkpoint, configured: dict[str, Any], home: Home) -> Ch
     return storage.build(configured, spool=home.spool)
 
 
-def _left(place: CheckpointStore, checkpoint: Checkpoint, globs: Sequence[str], claim: Claim | None) -> dict[str, int]:
+def _files(place: CheckpointStore, checkpoint: Checkpoint, globs: Sequence[str], claim: Claim | None) -> dict[str, int]:
     """Raises Refused, MasterError and CheckpointError where it cannot be seen: what is not mounted here, or away, is not gone.
     ``claim``: of who deletes; the task that deletes whole checkpoints compares it itself."""
     if EVERYTHING in globs:

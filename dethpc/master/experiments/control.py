@@ -93,7 +93,7 @@ class Control:
 
     def environment(self, experiment: Experiment) -> Environment | None:
         """That of its jobs."""
-        return environments.kept(self._home, experiment.queue_id)
+        return environments.of_job(self._home, experiment.queue_id)
 
     def image(self, experiment: Experiment) -> str:
         """What its trials start from, "" where they start without a container."""

@@ -48,7 +48,7 @@ from dethpc.state import queries
 from dethpc.state.store import SqlStore
 
 
-class Told(NamedTuple):
+class Notices(NamedTuple):
     """What the owner of an experiment should know of it."""
 
     notes: list[str]
@@ -88,7 +88,7 @@ class Creator:
         self._unmanaged = unmanaged
         self._importing = threading.Lock()  # so that two requests do not import the same run
 
-    def create(self, owner: str, request: NewExperiment) -> tuple[Experiment, Told]:
+    def create(self, owner: str, request: NewExperiment) -> tuple[Experiment, Notices]:
         """The experiment, and what its owner should know of it. Raises ConfigError with every mistake, ContextError, Refused."""
         sent = environments.sent(request.environment)
         parent_id = request.parent_id
@@ -220,7 +220,7 @@ class Creator:
         config_yaml = _revealed_text(config_yaml, self._store, self.defaults(), owner, None)
         config, notices = self._load(config_yaml, context_targz)
         config = self._with_source(config, RecordReader(self._store))
-        run, trial, experiment = standalone.wanted(config, owner, time.time())
+        run, trial, experiment = standalone.new_run(config, owner, time.time())
         experiment.context_sha256 = contexts.keep(self._home, context_targz)
         job = self._builder.write(
             Submission(run, trial, experiment, config, secrets.token_urlsafe(32), self_requeue=True)
@@ -291,7 +291,7 @@ class Creator:
         sent: Environment | None = None,
         defaults: dict[str, Any] | None = None,
         bound: int | None = None,
-    ) -> tuple[ExperimentConfig, Told]:
+    ) -> tuple[ExperimentConfig, Notices]:
         """The configuration, and what is to be told about it. Not ``complete``: the context may be missing. ``defaults``: in the
         place of those of the site. ``bound``: see ``Admission.limited``."""
         notes: list[str] = []
@@ -329,7 +329,7 @@ class Creator:
         if context_targz:
             notes += code_notes.notes(config, context_targz, inside=inside is not None)
             notes += batch_scripts.notes(config, context_targz)
-        return config, Told(notes, [*loaded.translated, *loaded.warnings])
+        return config, Notices(notes, [*loaded.translated, *loaded.warnings])
 
     def _of_no_effect(self, config: ExperimentConfig) -> Iterator[str]:
         """What the queue of the experiment's pool does not go by."""

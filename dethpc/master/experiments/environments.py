@@ -46,7 +46,7 @@ def keep(home: Home, queue_id: str, environment: Environment) -> None:
         file.write(data)
 
 
-def kept(home: Home, queue_id: str) -> Environment | None:
+def of_job(home: Home, queue_id: str) -> Environment | None:
     """None: it was created by a release that kept none, or it cannot be read."""
     with contextlib.suppress(OSError, ValueError):
         return of_runs.read(home.environment(queue_id))
@@ -56,7 +56,7 @@ def kept(home: Home, queue_id: str) -> Environment | None:
 def of_parent(home: Home, parent: Experiment) -> Environment | None:
     """That of a fork whose client sends none. Raises OSError; Refused where the parent's is lost."""
     keep_for_copy(home, parent)
-    environment = kept(home, parent.queue_id)
+    environment = of_job(home, parent.queue_id)
     if environment is None and ExperimentConfig.from_json(parent.config).keeps_environment:
         raise Refused(
             f"the environment of experiment {parent.id}, which its fork would get, is missing or damaged: put "

@@ -16,7 +16,7 @@ from dethpc.master.parts import Parts
 from dethpc.searcher.methods import build
 from dethpc.state import queries
 
-_KEPT = 8
+_CACHE_SIZE = 8
 """Ended searches that are kept: those that were looked at last."""
 
 _MOST = 1000
@@ -96,7 +96,7 @@ class Searches:
         if _over(experiment):
             with self._lock:
                 self._ended[experiment.id, experiment.ended_at] = described.shorter(_MOST)
-                while len(self._ended) > _KEPT:
+                while len(self._ended) > _CACHE_SIZE:
                     self._ended.popitem(last=False)
         return described
 

@@ -25,7 +25,7 @@ from dethpc.rundir.spec import Spec
 from dethpc.rundir.started import Started
 
 
-def wanted(config: ExperimentConfig, owner: str, at: float) -> tuple[Run, Trial, Experiment]:
+def new_run(config: ExperimentConfig, owner: str, at: float) -> tuple[Run, Trial, Experiment]:
     """A run that belongs to no experiment yet, with a trial and an experiment that are in no database.
 
     The trial has the first hyperparameters that the config's searcher would try.

@@ -45,7 +45,7 @@ that there is. The script waits as long."""
 NO_ENTRYPOINT = "(unmanaged)"
 """The entrypoint of what is started elsewhere."""
 
-_KEPT = ("name", "description", "labels", "data", "workspace", "project", "checkpoint_storage", "hyperparameters")
+_FIELDS = ("name", "description", "labels", "data", "workspace", "project", "checkpoint_storage", "hyperparameters")
 
 
 class Done(Refused):
@@ -62,7 +62,7 @@ def config_of(text: str) -> str:
     searcher = given.get("searcher") or {}
     if not isinstance(searcher, dict):
         raise ConfigError([Problem.of_value("searcher", type(searcher).__name__, "a mapping")])
-    config = {name: given[name] for name in _KEPT if given.get(name) is not None}
+    config = {name: given[name] for name in _FIELDS if given.get(name) is not None}
     config["entrypoint"] = NO_ENTRYPOINT
     config["searcher"] = {"name": "single", "metric": searcher.get("metric") or "unmanaged"}
     if searcher.get("smaller_is_better") is not None:
@@ -131,7 +131,7 @@ class Unmanaged:
     def begin(self, trial_id: int, *, resume: bool) -> Run:
         """A script starts the trial; with ``resume`` from its latest checkpoint."""
         self._forget_ended()
-        trial = self._known(trial_id)
+        trial = self._trial(trial_id)
 
         def read() -> events.Event:
             with self._store.read() as connection:
@@ -186,17 +186,17 @@ class Unmanaged:
             self._over(run, EndReport(finished, exit_code=0 if finished else 1, message=message))
             self._forget_ended()
         elif state == "CANCELED":
-            self._ledger.do(events.KillTrial(self._known(trial_id).id, time.time()))
+            self._ledger.do(events.KillTrial(self._trial(trial_id).id, time.time()))
         else:
             self._heard[self._run(trial_id).id] = time.monotonic()
 
     def log(self, trial_id: int, rank: int | None, lines: Iterable[str]) -> None:
         """Output, which may come after the word that the trial is over."""
-        trial = self._known(trial_id)
+        trial = self._trial(trial_id)
         write_log(self._home, run_id(task_id(trial.experiment_id, trial.id), trial.runs), rank, lines)
 
     def running(self, trial_id: int) -> bool:
-        trial = self._known(trial_id)
+        trial = self._trial(trial_id)
         experiment = self._ledger.state.experiments.get(trial.experiment_id)
         return experiment is not None and trial.index in experiment.live
 
@@ -208,11 +208,11 @@ class Unmanaged:
         return None if experiment is None else experiment.row.kind
 
     def steps(self, trial_id: int) -> int:
-        return self._known(trial_id).steps_completed
+        return self._trial(trial_id).steps_completed
 
     # --- inside
 
-    def _known(self, trial_id: int) -> Trial:
+    def _trial(self, trial_id: int) -> Trial:
         """The trial in the engine's memory, brought back there where it ended long ago."""
         trial = self._ledger.state.trial(trial_id)
         if trial is None:
@@ -243,7 +243,7 @@ class Unmanaged:
         self._ledger.do_after(read)
 
     def _run(self, trial_id: int, number: int | None = None) -> Run:
-        trial = self._known(trial_id)
+        trial = self._trial(trial_id)
         run = self._ledger.state.experiments[trial.experiment_id].live.get(trial.index)
         if run is None and trial.state is State.COMPLETED:
             raise Done(f"trial {trial_id} is {trial.state.value}: start it again to report more")

@@ -166,7 +166,7 @@ class Launcher:
         relative = request.forked_from or request.parent
         if relative is None:
             return None
-        environment = environments.kept(self._home, relative.queue_id)
+        environment = environments.of_job(self._home, relative.queue_id)
         if environment is None and ExperimentConfig.from_json(TaskSettings.of(relative).config).keeps_environment:
             raise Refused(
                 f"the environment of task {relative.id} is not kept any more; det task create makes a new task"

@@ -241,7 +241,7 @@ def test_of_a_large_search_the_best_of_each_rung_are_kept(served: Served, monkey
 
 def test_the_searches_that_were_looked_at_last_are_kept(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     folded = computed(served, monkeypatch)
-    monkeypatch.setattr(searches, "_KEPT", 2)
+    monkeypatch.setattr(searches, "_CACHE_SIZE", 2)
     ids = [create(served, name="single") for _ in range(3)]
     for id in ids:
         (run,) = live(served, id)

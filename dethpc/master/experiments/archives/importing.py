@@ -55,7 +55,7 @@ _LARGEST_ABOUT = 1 << 20
 _LARGEST_CONTEXT = 256 << 20
 
 
-class Found(NamedTuple):
+class ArchiveContents(NamedTuple):
     """What an archive holds."""
 
     about: dict[str, Any]
@@ -76,7 +76,7 @@ class Copies:
         self.cluster_id = parts.cluster_id
         self._one = threading.Lock()
 
-    def look(self, path: Path) -> tuple[Found, list[str]]:
+    def look(self, path: Path) -> tuple[ArchiveContents, list[str]]:
         """What is in the archive, and which of its checkpoints have a name that another one has here. Raises Refused for what is
         no whole archive."""
         contents = _opened(path, read)
@@ -151,7 +151,7 @@ class Copies:
 
     # --- files
 
-    def _stage(self, path: Path, contents: Found, staged: Path) -> None:
+    def _stage(self, path: Path, contents: ArchiveContents, staged: Path) -> None:
         """Lay out what is not in rows, below ``staged``, under the names of where it comes from."""
         staged.mkdir(mode=0o700, parents=True)
         runs = {run.id for run in contents.past.of(Run)}
@@ -211,7 +211,7 @@ class Copies:
 # --- reading an archive
 
 
-def read(archive: zipfile.ZipFile) -> Found:
+def read(archive: zipfile.ZipFile) -> ArchiveContents:
     """Raises Refused for one that holds no whole experiment."""
     names = set(archive.namelist())
     if missing := {copies.ABOUT, copies.ROWS, copies.METRICS} - names:
@@ -225,7 +225,7 @@ def read(archive: zipfile.ZipFile) -> Found:
     with archive.open(copies.ROWS) as file:
         past = _checked(_rows(file))
     uuids = {of.of for name in names if (of := copies.checkpoint_file(name))}
-    return Found(about, past, sorted(uuids & {row.uuid for row in past.of(Checkpoint)}))
+    return ArchiveContents(about, past, sorted(uuids & {row.uuid for row in past.of(Checkpoint)}))
 
 
 def content_key(archive: zipfile.ZipFile) -> str:

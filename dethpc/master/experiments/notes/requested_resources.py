@@ -105,7 +105,7 @@ def fold(
     config = load(config_yaml, file="config", defaults=lower).config
     notes = [*script.notes, *translations(given, script.path), *shape.notes]
     ours = _overruled(request, shape, config)
-    sbatch_options, dropped = _kept(given, config, ours, cluster)
+    sbatch_options, dropped = _split_options(given, config, ours, cluster)
     for option in dropped:
         notes.append(f"{script.path}: {option} is left out: {ours or 'Slurm does not know the GPUs of the pool'}")
     if partition and config.resources.resource_pool != pool:
@@ -214,7 +214,7 @@ def _overruled(request: Request, shape: _Shape, config: ExperimentConfig) -> str
     return ""
 
 
-def _kept(
+def _split_options(
     options: Sequence[Option], config: ExperimentConfig, overruled: str, cluster: Cluster
 ) -> tuple[list[Option], list[Option]]:
     """The options for sbatch, and those of its shape that the configuration or the pool takes the place of."""
