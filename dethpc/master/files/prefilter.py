@@ -43,7 +43,7 @@ class Prefilter:
         lowest, highest = self.lowest or b"", self.highest or b"\xff"
         timed = self.lowest is not None or self.highest is not None
         if self._pattern is not None and _is_text(block):
-            lines, others = _found(block, self._pattern), self._groups
+            lines, others = _matching_lines(block, self._pattern), self._groups
         elif self._groups:
             lines, others = self._marked(block), self._groups[1:]
         else:
@@ -76,7 +76,7 @@ class Prefilter:
             ahead = [block.find(mark, end) if 0 <= at < end else at for mark, at in zip(marks, ahead)]
 
 
-def _found(block: bytes, seek: Seeker) -> Iterator[tuple[int, bytes]]:
+def _matching_lines(block: bytes, seek: Seeker) -> Iterator[tuple[int, bytes]]:
     end = 0
     while end < len(block) and (at := seek(block, end)) is not None and at < len(block):
         begin = block.rfind(b"\n", 0, at) + 1
