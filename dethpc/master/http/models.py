@@ -80,7 +80,7 @@ def _spelled(text: str) -> str:
 Given = Annotated[str, AfterValidator(_spelled)]
 """Text that a request brings to be kept."""
 
-Told = Annotated[str, PlainSerializer(encodable, when_used="json")]
+UserText = Annotated[str, PlainSerializer(encodable, when_used="json")]
 """Text of a user's in an answer: what an earlier release took spoils none."""
 
 TOO_DEEP = f"(more than {MOST_LEVELS} levels deep: not shown)"

@@ -47,7 +47,7 @@ class Delays:
         self._failures: OrderedDict[int, _Failures] = OrderedDict()  # by hash: a name may be long
         self._lock = threading.Lock()
 
-    def left(self, key: tuple[str, str]) -> float:
+    def remaining_seconds(self, key: tuple[str, str]) -> float:
         """Seconds until ``key`` may try again; 0 or less: now."""
         with self._lock:
             failures = self._failures.get(hash(key))
@@ -91,7 +91,7 @@ class Passwords:
         from argon2.exceptions import Argon2Error, InvalidHashError
 
         key = (peer, name)
-        if (delay := self._delays.left(key)) > 0:
+        if (delay := self._delays.remaining_seconds(key)) > 0:
             raise TooManyLogins(f"too many wrong passwords for {name[:100]!r}", delay)
         right = False
         if password_hash:

@@ -69,17 +69,17 @@ def test_the_delay_after_failures_grows_and_ends_with_a_success(clock: Clock) ->
     delays, key = Delays(), ("user 1001", "ada")
     for _ in range(2):
         delays.failed(key)
-    assert delays.left(key) == 0
+    assert delays.remaining_seconds(key) == 0
     waits = []
     for _ in range(10):
         delays.failed(key)
-        waits.append(delays.left(key))
+        waits.append(delays.remaining_seconds(key))
         clock.now += waits[-1]
-        assert delays.left(key) <= 0
+        assert delays.remaining_seconds(key) <= 0
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60, 60]
     delays.succeeded(key)
     delays.failed(key)
-    assert delays.left(key) == 0
+    assert delays.remaining_seconds(key) == 0
 
 
 def test_what_is_remembered_of_failures_is_bounded(clock: Clock) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from dethpc.domain import records as stored
 from dethpc.master.http.access import AnyPrincipal, Reading, TheRecords, attempt_id, may_be_run, may_see_experiment
-from dethpc.master.http.models import Given, Told, Wire
+from dethpc.master.http.models import Given, UserText, Wire
 from dethpc.master.http.router import new_router
 from dethpc.state import queries
 from dethpc.state.queries import records as stored_queries
@@ -17,12 +17,12 @@ MOST_ACCELERATORS = 1024  # of one node
 
 class AcceleratorData(Wire):
     allocation_id: str = ""
-    container_id: Told = ""
-    node_name: Told = ""
+    container_id: UserText = ""
+    node_name: UserText = ""
     task_id: str = ""
-    accelerator_type: Told = ""
-    accelerator_uuids: list[Told] = []
-    resource_pool: Told = ""
+    accelerator_type: UserText = ""
+    accelerator_uuids: list[UserText] = []
+    resource_pool: UserText = ""
 
 
 class AcceleratorFields(Wire):

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from dethpc.domain.text.times import seconds
 from dethpc.errors import Refused
 from dethpc.master.http.access import Reading, TheStore, ViewerSomewhere
-from dethpc.master.http.models import Told, Wire, encodable, time, time_or_none
+from dethpc.master.http.models import UserText, Wire, encodable, time, time_or_none
 from dethpc.master.http.router import new_router
 from dethpc.state.queries import allocations as stored
 from dethpc.state.queries.allocations import Allocation
@@ -28,9 +28,9 @@ class RawEntry(Wire):
     start_time: str
     end_time: str | None
     experiment_id: int | None
-    username: Told
+    username: UserText
     user_id: int
-    labels: list[Told]
+    labels: list[UserText]
     seconds: float
     slots: int
 

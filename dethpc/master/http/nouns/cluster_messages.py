@@ -12,12 +12,12 @@ from dethpc.domain.text.times import seconds
 from dethpc.errors import Refused, StoreError
 from dethpc.master.durable.records import RecordReader, Records
 from dethpc.master.http.access import Owner, TheRecords, ViewerSomewhere
-from dethpc.master.http.models import Given, Told, Wire, time, time_or_none
+from dethpc.master.http.models import Given, UserText, Wire, time, time_or_none
 from dethpc.master.http.router import new_router
 
 
 class ClusterMessage(Wire):
-    message: Told
+    message: UserText
     start_time: str
     end_time: str | None
     created_time: str

@@ -14,7 +14,7 @@ from dethpc.domain.nested import leaves
 from dethpc.errors import Refused
 from dethpc.master.experiments import filing
 from dethpc.master.http.access import Reading, TheRecords, ViewerSomewhere
-from dethpc.master.http.models import Float, Told, Wire
+from dethpc.master.http.models import Float, UserText, Wire
 from dethpc.master.http.router import new_router
 from dethpc.state.queries import listings
 from dethpc.state.queries import project_columns as stored
@@ -24,7 +24,7 @@ from dethpc.state.queries.filtering import Listing
 class ProjectColumn(Wire):
     """``location`` and ``type`` go into a filter's conditions, as they are."""
 
-    column: Told
+    column: UserText
     location: str
     type: str
     display_name: str = ""
@@ -35,7 +35,7 @@ class ProjectColumns(Wire):
 
 
 class MetricRange(Wire):
-    metrics_name: Told
+    metrics_name: UserText
     min: Float
     max: Float
 
@@ -45,7 +45,7 @@ class MetricRanges(Wire):
 
 
 class MetadataValues(Wire):
-    values: list[Told]
+    values: list[UserText]
 
 
 router = new_router(prefix="/api/v1/projects", tags=["projects"])

@@ -209,47 +209,47 @@ def delete_tensorboard_files(experiment_id: int, checkpoints: TheCheckpoints, wh
 
 @router.post("/projects/{project_id}/experiments/activate")
 def activate_all(chosen: Chosen, control: TheControl) -> Results:
-    return _each(lambda id: control.do(events.Activate(id, clock.time())), chosen)
+    return _results(lambda id: control.do(events.Activate(id, clock.time())), chosen)
 
 
 @router.post("/projects/{project_id}/experiments/pause")
 def pause_all(chosen: Chosen, control: TheControl) -> Results:
-    return _each(lambda id: control.do(events.Pause(id, clock.time())), chosen)
+    return _results(lambda id: control.do(events.Pause(id, clock.time())), chosen)
 
 
 @router.post("/projects/{project_id}/experiments/cancel")
 def cancel_all(chosen: Chosen, control: TheControl) -> Results:
-    return _each(lambda id: control.do(events.Cancel(id, clock.time())), chosen)
+    return _results(lambda id: control.do(events.Cancel(id, clock.time())), chosen)
 
 
 @router.post("/projects/{project_id}/experiments/kill")
 def kill_all(chosen: Chosen, control: TheControl) -> Results:
-    return _each(lambda id: control.do(events.Kill(id, clock.time())), chosen)
+    return _results(lambda id: control.do(events.Kill(id, clock.time())), chosen)
 
 
 @router.post("/projects/{project_id}/experiments/archive")
 def archive_all(chosen: Chosen, control: TheControl) -> Results:
-    return _each(lambda id: _archive(control, id, True), chosen)
+    return _results(lambda id: _archive(control, id, True), chosen)
 
 
 @router.post("/projects/{project_id}/experiments/unarchive")
 def unarchive_all(chosen: Chosen, control: TheControl) -> Results:
-    return _each(lambda id: _archive(control, id, False), chosen)
+    return _results(lambda id: _archive(control, id, False), chosen)
 
 
 @router.delete("/projects/{project_id}/experiments/delete")
 def delete_all(chosen: Chosen, control: TheControl) -> Results:
-    return _each(control.delete, chosen)
+    return _results(control.delete, chosen)
 
 
 @router.post("/projects/{project_id}/experiments/move")
 def move_all(chosen: Chosen, control: TheControl, visible: VisibleRecords) -> Results:
     project = filing.open_project(visible, chosen.destination_project_id)
     chosen.may_file_into(project.workspace_id)
-    return _each(lambda id: control.move(id, project.id), chosen)
+    return _results(lambda id: control.move(id, project.id), chosen)
 
 
-def _each(act: Callable[[int], Any], chosen: ChosenExperiments) -> Results:
+def _results(act: Callable[[int], Any], chosen: ChosenExperiments) -> Results:
     """``act`` on each that is meant, one after the other."""
 
     def error(id: int) -> str:

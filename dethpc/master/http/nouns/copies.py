@@ -24,7 +24,7 @@ class LookRequest(Wire):
     archive: str  # an absolute path that the master can read
 
 
-class Found(Wire):
+class ArchiveSummary(Wire):
     """``checkpoints``: those whose files the archive has; ``known``: those of its uuids that others have here. ``taken_in``: the
     experiment that this archive has become here already. ``cluster_id``: of this installation."""
 
@@ -87,12 +87,12 @@ def export(experiment_id: int, store: TheStore, installation: TheInstallation, w
 
 
 @router.post("/import-archive/look")
-def look(request: LookRequest, copies: TheCopies, who: Owner) -> Found:
+def look(request: LookRequest, copies: TheCopies, who: Owner) -> ArchiveSummary:
     """What such a zip file holds; nothing changes."""
     archive, known_uuids = copies.look(_path(request.archive))
     before = copies.taken_in(_path(request.archive))
     row = archive.past.of(facts.Experiment)[0]
-    return Found(
+    return ArchiveSummary(
         experiment_id=row.id,
         cluster_name=str(archive.about.get("cluster_name") or ""),
         name=row.name,

@@ -42,7 +42,7 @@ def diagnosis(installation: TheInstallation, who: Owner) -> Diagnosis:
     """What was found last, by the master or by ``det doctor``. Asks neither Slurm nor the machine."""
     from dethpc.doctor import report
 
-    return _told(report.latest(installation.home))
+    return _diagnosis(report.latest(installation.home))
 
 
 @router.post("")
@@ -55,12 +55,12 @@ def examine_now(installation: TheInstallation, who: Owner) -> Diagnosis:
         raise Refused("an examination is under way; look at its findings in a minute")
     try:
         facts = read(installation.home.root, installation.site, None)
-        return _told(report.keep(installation.home, list(examine(facts))))
+        return _diagnosis(report.keep(installation.home, list(examine(facts))))
     finally:
         _examining.release()
 
 
-def _told(examination: report.Report | None) -> Diagnosis:
+def _diagnosis(examination: report.Report | None) -> Diagnosis:
     if examination is None:
         return Diagnosis(examined_at=None, host="", findings=[])
     findings = [Finding(**finding) for finding in examination["findings"]]

@@ -56,7 +56,7 @@ from dethpc.master.http.models import (
     MaskedText,
     Pagination,
     Plain,
-    Told,
+    UserText,
     Wire,
     names_of_states,
     page,
@@ -110,10 +110,10 @@ class Experiment(Wire):
     forked_from: int | None
     parent_archived: bool | None = None
     project_id: int
-    project_name: Told
+    project_name: UserText
     project_owner_id: int
     workspace_id: int
-    workspace_name: Told
+    workspace_name: UserText
     unmanaged: bool
     external_experiment_id: str | None
     external_trial_id: str | None  # of its first trial that has one, in the answer about one experiment
@@ -122,7 +122,7 @@ class Experiment(Wire):
     held_slots: int | None  # ours: slots that its jobs hold now, also while they stop; None: none runs
     running_jobs: int = 0  # ours
     suspended_jobs: int = 0  # ours: those of them that the scheduler has suspended
-    labels: list[Told]
+    labels: list[UserText]
     config: MaskedConfig
     original_config: MaskedText
     hyperparameters: Plain
@@ -131,7 +131,7 @@ class Experiment(Wire):
     def of(cls, fact: facts.Experiment, figures: ExperimentFigures) -> Experiment:
         searcher = SearcherConfig.of(fact.config)
         return cls(
-            **_told(fact, figures),
+            **_fields_of(fact, figures),
             labels=fact.labels,
             config=fact.config,
             original_config=fact.original_config,
@@ -141,7 +141,7 @@ class Experiment(Wire):
         )
 
 
-def _told(fact: facts.Experiment, figures: ExperimentFigures) -> dict[str, Any]:
+def _fields_of(fact: facts.Experiment, figures: ExperimentFigures) -> dict[str, Any]:
     """What needs nothing of the configuration."""
     user = figures.user or UserName(fact.user_id, fact.owner, fact.owner)
     return {
@@ -252,7 +252,7 @@ class ExperimentPatch(Wire):
 
 
 class Labels(Wire):
-    labels: list[Told]
+    labels: list[UserText]
 
 
 router = new_router(prefix="/api/v1", tags=["experiments"])

@@ -14,7 +14,7 @@ from dethpc.domain.trial_config import SearcherConfig
 from dethpc.master.durable.records import Records
 from dethpc.master.experiments import filing
 from dethpc.master.http.access import Reading, TheRecords, ViewerSomewhere
-from dethpc.master.http.models import Float, Pagination, Plain, Told, Wire, page, time, time_or_none
+from dethpc.master.http.models import Float, Pagination, Plain, UserText, Wire, page, time, time_or_none
 from dethpc.master.http.nouns.experiments import Experiment
 from dethpc.master.http.nouns.trials import Trial
 from dethpc.master.http.router import new_router
@@ -100,14 +100,14 @@ class FlatRun(Wire):
     summary_metrics: Plain
     hyperparameters: Plain
     metadata: Plain
-    labels: list[Told]
+    labels: list[UserText]
     external_run_id: str | None
     log_policy_matched: str | None
     user_id: int
     project_id: int
-    project_name: Told
+    project_name: UserText
     workspace_id: int
-    workspace_name: Told
+    workspace_name: UserText
     experiment: RunExperiment
 
     @classmethod

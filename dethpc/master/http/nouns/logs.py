@@ -216,7 +216,7 @@ def stream(log: TaskLog, query: LogQuery) -> StreamingResponse:
 def fields(log: TaskLog, *, follow: bool) -> StreamingResponse:
     """The values that the log can be filtered by, so far; with ``follow`` again whenever there are more, until it ends."""
 
-    def found() -> LogFields:
+    def log_fields() -> LogFields:
         attempts = log.sources()
         ranks = {line.rank for line in logs.read(attempts, Filter(), 100_000) if line.rank is not None}
         every = [source for attempt in attempts for source in attempt]
@@ -232,7 +232,7 @@ def fields(log: TaskLog, *, follow: bool) -> StreamingResponse:
         previous = b""
         while True:
             over, begun = not follow or await asyncio.to_thread(log.over), clock.monotonic()
-            now = streams.line(await asyncio.to_thread(found))
+            now = streams.line(await asyncio.to_thread(log_fields))
             yield now if now != previous else b""
             if over:
                 return

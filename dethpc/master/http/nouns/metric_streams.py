@@ -21,7 +21,7 @@ from dethpc.domain.text.not_finite import numbers_in
 from dethpc.errors import Refused
 from dethpc.master.http import streams
 from dethpc.master.http.access import TheStore, Viewer, ViewerSomewhere
-from dethpc.master.http.models import Float, Plain, Told, Wire
+from dethpc.master.http.models import Float, Plain, UserText, Wire
 from dethpc.master.http.nouns.metrics import DataPoint, drawn
 from dethpc.master.http.router import new_router
 from dethpc.state import queries
@@ -31,14 +31,14 @@ from dethpc.state.store import ReadStore
 
 
 class MetricIdentifier(Wire):
-    group: Told
-    name: Told
+    group: UserText
+    name: UserText
 
 
 class MetricNames(Wire):
-    searcher_metrics: list[Told]
-    training_metrics: list[Told]
-    validation_metrics: list[Told]
+    searcher_metrics: list[UserText]
+    training_metrics: list[UserText]
+    validation_metrics: list[UserText]
     metric_names: list[MetricIdentifier]
 
 

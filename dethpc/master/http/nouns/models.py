@@ -33,7 +33,7 @@ from dethpc.master.http.access import (
     ViewerSomewhere,
     VisibleRecords,
 )
-from dethpc.master.http.models import Given, Pagination, Plain, Shallow, Told, Wire, time
+from dethpc.master.http.models import Given, Pagination, Plain, Shallow, UserText, Wire, time
 from dethpc.master.http.nouns.checkpoints import Checkpoint, listed
 from dethpc.master.http.nouns.workspaces import Filter
 from dethpc.master.http.router import new_router
@@ -44,18 +44,18 @@ from dethpc.state.queries.models import list_versions, numbers_of_versions
 
 class Model(Wire):
     id: int
-    name: Told
-    description: Told
+    name: UserText
+    description: UserText
     metadata: Plain
     creation_time: str
     last_updated_time: str
     num_versions: int
-    labels: list[Told]
+    labels: list[UserText]
     username: str
     user_id: int
     workspace_id: int
     archived: bool
-    notes: Told
+    notes: UserText
 
 
 class ModelVersion(Wire):
@@ -65,10 +65,10 @@ class ModelVersion(Wire):
     checkpoint: Checkpoint
     creation_time: str
     last_updated_time: str
-    name: Told
-    comment: Told
-    notes: Told
-    labels: list[Told]
+    name: UserText
+    comment: UserText
+    notes: UserText
+    labels: list[UserText]
     metadata: Plain
     username: str
     user_id: int
@@ -94,7 +94,7 @@ class Versions(Wire):
 
 
 class ModelLabels(Wire):
-    labels: list[Told]
+    labels: list[UserText]
 
 
 Metadata = Annotated[dict[str, Any], Shallow]

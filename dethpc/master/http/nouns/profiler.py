@@ -14,7 +14,7 @@ from dethpc.domain.text.not_finite import numbers_in
 from dethpc.errors import NotSupportedYet
 from dethpc.master.http import streams
 from dethpc.master.http.access import Owner, TheStore, Viewer, visible_trial
-from dethpc.master.http.models import Float, Told, Wire, time
+from dethpc.master.http.models import Float, UserText, Wire, time
 from dethpc.master.http.router import new_router
 from dethpc.state import queries
 
@@ -26,9 +26,9 @@ _EVERY = 1.0
 
 class SeriesLabels(Wire):
     trial_id: int
-    name: Told
-    agent_id: Told
-    gpu_uuid: Told
+    name: UserText
+    agent_id: UserText
+    gpu_uuid: UserText
     metric_type: str = _TYPE
 
 

@@ -15,7 +15,7 @@ from dethpc.master.durable.records import Records
 from dethpc.master.experiments import filing
 from dethpc.master.http.access import AdminSomewhere, AnyUser, Owner, TheAuth, TheRecords, Viewer, ViewerSomewhere
 from dethpc.master.http.auth import Principal
-from dethpc.master.http.models import Given, Pagination, Told, Wire, paged
+from dethpc.master.http.models import Given, Pagination, UserText, Wire, paged
 from dethpc.master.http.nouns.users import User
 from dethpc.master.http.router import new_router
 
@@ -157,7 +157,7 @@ class RoleIds(Wire):
 
 class GroupOnWire(Wire):
     group_id: int
-    name: Told
+    name: UserText
 
 
 class GroupDetails(GroupOnWire):

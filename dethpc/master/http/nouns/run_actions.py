@@ -74,28 +74,28 @@ def kill(chosen: Chosen, control: TheControl) -> Results:
         if not row.trial.state.terminal:
             control.do(events.KillTrial(row.trial.id, clock.time()))
 
-    return _each(act, chosen)
+    return _results(act, chosen)
 
 
 @router.post("/pause")
 def pause(chosen: Chosen, control: TheControl) -> Results:
-    return _each(lambda row: control.do(events.Pause(_pausable(row).id, clock.time())), chosen)
+    return _results(lambda row: control.do(events.Pause(_pausable(row).id, clock.time())), chosen)
 
 
 @router.post("/resume")
 def resume(chosen: Chosen, control: TheControl) -> Results:
-    return _each(lambda row: control.do(events.Activate(_pausable(row).id, clock.time())), chosen)
+    return _results(lambda row: control.do(events.Activate(_pausable(row).id, clock.time())), chosen)
 
 
 @router.post("/archive")
 def archive(chosen: Chosen, records: TheRecords) -> Results:
     """Of runs that have ended; that of an archived experiment is archived already."""
-    return _each(lambda row: _archive(row, records, True), chosen)
+    return _results(lambda row: _archive(row, records, True), chosen)
 
 
 @router.post("/unarchive")
 def unarchive(chosen: Chosen, records: TheRecords) -> Results:
-    return _each(lambda row: _archive(row, records, False), chosen)
+    return _results(lambda row: _archive(row, records, False), chosen)
 
 
 @router.post("/delete")
@@ -106,7 +106,7 @@ def delete(chosen: Chosen, control: TheControl) -> Results:
         several = f"run {row.trial.id} is one of several of experiment {row.experiment.id}, and cannot be deleted alone"
         control.delete(_alone(row, several).id)
 
-    return _each(act, chosen)
+    return _results(act, chosen)
 
 
 @router.post("/move")
@@ -124,10 +124,10 @@ def move(chosen: Chosen, control: TheControl, visible: VisibleRecords) -> Result
             control.move(row.experiment.id, project.id)
             moved.add(row.experiment.id)
 
-    return _each(act, chosen)
+    return _results(act, chosen)
 
 
-def _each(act: Callable[[RunRow], Any], chosen: ChosenRuns) -> Results:
+def _results(act: Callable[[RunRow], Any], chosen: ChosenRuns) -> Results:
     """``act`` on each that is meant, one after the other."""
     results = [Result(id=row.trial.id, error=error_of(act, row)) for row in chosen.rows]
     return Results(results=[*results, *chosen.missing])

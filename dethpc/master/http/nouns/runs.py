@@ -69,12 +69,12 @@ async def ring(run: str, k: int, request: Request, doorbell: TheDoorbell, who: A
         return _answer(doorbell, attempt, ())
     state.ring_bytes += size
     try:
-        return await _taken(attempt, request, doorbell)
+        return await _accept_reports(attempt, request, doorbell)
     finally:
         state.ring_bytes -= size
 
 
-async def _taken(attempt: AttemptId, request: Request, doorbell: Doorbell) -> Response:
+async def _accept_reports(attempt: AttemptId, request: Request, doorbell: Doorbell) -> Response:
     body = await request.body()
     try:
         lines = _lines(body, request.headers.get("content-type", ""))

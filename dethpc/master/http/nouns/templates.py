@@ -22,13 +22,13 @@ from dethpc.master.http.access import (
     ViewerSomewhere,
     VisibleRecords,
 )
-from dethpc.master.http.models import Given, MaskedConfig, Pagination, Shallow, Told, Wire
+from dethpc.master.http.models import Given, MaskedConfig, Pagination, Shallow, UserText, Wire
 from dethpc.master.http.router import new_router
 from dethpc.state.queries import records as queries
 
 
 class Template(Wire):
-    name: Told
+    name: UserText
     config: MaskedConfig
     workspace_id: int
 

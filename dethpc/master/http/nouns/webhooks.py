@@ -31,7 +31,7 @@ from dethpc.master.http.access import (
     may_see_experiment,
 )
 from dethpc.master.http.auth import Principal
-from dethpc.master.http.models import Given, Pagination, Plain, Shallow, Told, Wire, time, time_or_none
+from dethpc.master.http.models import Given, Pagination, Plain, Shallow, UserText, Wire, time, time_or_none
 from dethpc.master.http.router import new_router
 from dethpc.master.webhooks.conditions import checked
 from dethpc.master.webhooks.triggers import alert_data
@@ -54,8 +54,8 @@ class Webhook(Wire):
     """``workspace_id`` 0: all workspaces."""
 
     id: int
-    name: Told
-    url: Told
+    name: UserText
+    url: UserText
     webhook_type: str
     mode: str
     triggers: list[Trigger]
@@ -112,7 +112,7 @@ class NewWebhook(WebhookFields):
 
 class TestAnswer(Wire):
     completed: bool
-    answer: Told
+    answer: UserText
 
 
 class Delivery(Wire):
@@ -124,7 +124,7 @@ class Delivery(Wire):
     created_at: str
     not_before: str | None
     ended_at: str | None
-    answer: Told
+    answer: UserText
     event: Plain
 
     @classmethod

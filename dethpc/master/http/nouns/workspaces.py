@@ -29,7 +29,7 @@ from dethpc.master.http.access import (
     Viewer,
     ViewerSomewhere,
 )
-from dethpc.master.http.models import Given, MaskedConfig, Pagination, Told, Wire, time, time_or_none
+from dethpc.master.http.models import Given, MaskedConfig, Pagination, UserText, Wire, time, time_or_none
 from dethpc.master.http.nouns.users import AgentUserGroup
 from dethpc.master.http.router import new_router
 from dethpc.state.queries import records as queries
@@ -38,7 +38,7 @@ from dethpc.state.queries.projects import ProjectFigures, project_figures
 
 class Workspace(Wire):
     id: int
-    name: Told
+    name: UserText
     username: str
     user_id: int
     archived: bool
@@ -62,11 +62,11 @@ class Note(Wire):
 
 class Project(Wire):
     id: int
-    name: Told
+    name: UserText
     key: str
-    description: Told
+    description: UserText
     workspace_id: int
-    workspace_name: Told
+    workspace_name: UserText
     username: str
     user_id: int
     archived: bool
