@@ -55,7 +55,7 @@ class Holds:
         pause = self._pace.fastest_poll if before is None else min(longest, 2 * before.pause)
         self._holds[held] = Hold(why, now + pause, pause)
 
-    def taken(self, run: Run) -> None:
+    def release(self, run: Run) -> None:
         """What is held together goes on together."""
         held = self._held.get(job_of(run))
         self._forget({job for job, other in self._held.items() if other == held})

@@ -44,7 +44,7 @@ FIRST = 1  # priority: what others wait for
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Target:
     """An image from a registry, in the format of a runtime, for a trial."""
 
     image: names.Image
@@ -85,7 +85,7 @@ class Images:
         """What the run waits for, in words; "" when its image is there, whose digest is its trial's then. Raises SubmitRejected
         when it cannot be had, OSError."""
         user = self._user(run)
-        needed = self._wanted(user.config, user.digest) if user is not None else None
+        needed = self._target(user.config, user.digest) if user is not None else None
         if user is None or needed is None:
             return ""
         digest = self._digest(needed, user)
@@ -113,16 +113,16 @@ class Images:
 
     def path(self, config: ExperimentConfig, trial: Trial) -> Path | None:
         """Where the image of a run lies that misses none; None: it has none from a registry. Raises SubmitRejected."""
-        needed = self._wanted(config, trial.image)
+        needed = self._target(config, trial.image)
         return self.cache.path(needed.format, trial.image) if needed is not None and trial.image else None
 
     def digest(self, config: ExperimentConfig) -> str:
         """Of the image that a run of a task starts from, as it is in the cache now; "" without one. Raises SubmitRejected."""
-        needed = self._wanted(config, "")
+        needed = self._target(config, "")
         cached = self.cache.named(needed.image.name) if needed is not None else None
         return cached.digest if cached is not None else ""
 
-    def _wanted(self, config: ExperimentConfig, digest: str) -> Wanted | None:
+    def _target(self, config: ExperimentConfig, digest: str) -> Target | None:
         """Raises SubmitRejected for a name that is none."""
         pool = pool_of(self._pools, config.resources.resource_pool)
         if not pool.container:
@@ -134,7 +134,7 @@ class Images:
         if inside is None or inside.remote is None:
             return None
         image, format = inside.remote, names.FORMATS[inside.runtime.name]
-        return Wanted(image.at(digest) if digest else image, format)
+        return Target(image.at(digest) if digest else image, format)
 
     def _slot_type(self, config: ExperimentConfig) -> str:
         """That of its pool; any, where the scheduler does not say and all are alike."""
@@ -143,7 +143,7 @@ class Images:
         except (SchedulerUnavailable, ValueError):
             return SLOT_TYPES[0]
 
-    def _digest(self, needed: Wanted, user: ImageUser) -> str | None:
+    def _digest(self, needed: Target, user: ImageUser) -> str | None:
         """That of the image that the run is to have; "" while nobody has asked, None when it is to be asked again."""
         if user.digest:
             return user.digest
@@ -154,11 +154,11 @@ class Images:
 
     # --- who pulls it
 
-    def _pulled(self, needed: Wanted, run: Run, user: ImageUser, *, forced: bool) -> str:
+    def _pulled(self, needed: Target, run: Run, user: ImageUser, *, forced: bool) -> str:
         about = f"{WAITS_FOR_IMAGE}{needed.image.name}: "
         live = next((task for task in self.pulls() if _same(task, needed)), None)
         if live is not None:
-            return about + self.said(live)
+            return about + self.status(live)
         with self._store.read() as connection:
             last = queries.last_pull(connection, needed.title)
             alike = last is not None and self._auth(connection, last) == _auth_of(user.config)
@@ -187,7 +187,7 @@ class Images:
             raise Refused(f"{text} is a path: there is nothing to pull")
         pool = pool or self._admission.default_pool()
         runtime = next((offer.runtime for offer in pool_of(self._pools, pool).container), "none")
-        needed = Wanted(image, format or names.FORMATS.get(runtime, ""))
+        needed = Target(image, format or names.FORMATS.get(runtime, ""))
         if needed.format not in set(names.FORMATS.values()):
             allowed = ", ".join(sorted(set(names.FORMATS.values())))
             raise Refused(f"pool {pool or 'of no name'} has no container runtime: say which format, one of {allowed}")
@@ -220,7 +220,7 @@ class Images:
             ]
         )
 
-    def said(self, task: Task) -> str:
+    def status(self, task: Task) -> str:
         """How far the task is."""
         if not any(run.task_id == task.id and run.attempt >= 0 for run in list(self._ledger.state.runs.values())):
             return "its pull is queued"
@@ -231,7 +231,7 @@ class Images:
         return step
 
     def _task(
-        self, needed: Wanted, owner: str, pool: str, sbatch_args: list[str], *, auth_of: int | str | None, force: bool
+        self, needed: Target, owner: str, pool: str, sbatch_args: list[str], *, auth_of: int | str | None, force: bool
     ) -> events.CreateTask:
         config: dict[str, Any] = {"image": needed.image.name, "format": needed.format, "force": force}
         if auth_of is not None:
@@ -331,7 +331,7 @@ class Images:
         return len(paths)
 
 
-def _same(task: Task, needed: Wanted) -> bool:
+def _same(task: Task, needed: Target) -> bool:
     return (task.config.get("image"), task.config.get("format")) == (needed.image.name, needed.format)
 
 

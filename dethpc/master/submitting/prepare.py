@@ -193,7 +193,7 @@ class JobBuilder:
         script = self._script.text(run_dir.path, name, config, shape, details)
         spec = self._spec(submission, shape)
         if inside is not None:
-            spec = spec._replace(container=inside.told(config), det_prefix="", venv_at_need="")
+            spec = spec._replace(container=inside.spec_section(config), det_prefix="", venv_at_need="")
         write_json(run_dir.spec, sealed(spec.to_json()), durable=False)
         run_dir.script.write_text(script)
         return JobRequest(

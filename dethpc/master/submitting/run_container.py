@@ -91,7 +91,7 @@ class Inside:
         except ValueError as error:
             raise ConfigError([Problem("bind_mounts", str(error))]) from None
 
-    def told(self, config: ExperimentConfig) -> dict[str, Any]:
+    def spec_section(self, config: ExperimentConfig) -> dict[str, Any]:
         """What the specification says of it."""
         links = [[f"{MOUNTS}/{i}", path] for i, path in _in_workdir(config)]
         return {"runtime": self.runtime.name, "image": self.path, "links": links}
@@ -134,7 +134,7 @@ class Inside:
             yield Problem("environment.image", f"{self.path} has no python3; it needs Python 3.9 or newer")
 
     def _refused(self, config: ExperimentConfig) -> Iterator[Problem]:
-        for what, value in _asked(config):
+        for what, value in _runtime_features(config):
             if what not in self.runtime.honours:
                 can = ", ".join(that_honour(what))
                 yield Problem(OPTIONAL[what], f"{self.runtime.name} cannot do this ({value}); {can} can")
@@ -226,7 +226,7 @@ def _in_workdir(config: ExperimentConfig) -> Iterator[tuple[int, str]]:
             yield i, path
 
 
-def _asked(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
+def _runtime_features(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
     """What not every runtime can do, of what the experiment asks for."""
     environment, resources = config.environment, config.resources
     for what in ("add_capabilities", "drop_capabilities"):

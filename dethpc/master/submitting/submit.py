@@ -98,7 +98,7 @@ class Submitter:
         accepted = [self._runs.get(answer.run_id) for answer in batch.answers if isinstance(answer, events.Submitted)]
         for live in filter(None, accepted):
             live.refusal = ""
-            self._holds.taken(live.run)
+            self._holds.release(live.run)
         for live, error in batch.refused:
             if isinstance(error, SubmitRejected) and not taken_before(live.run, self._ledger.state, self._store):
                 self._trouble.tell(live, f"the job was refused for good: {error}")

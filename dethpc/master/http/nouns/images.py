@@ -112,7 +112,7 @@ def images(held: TheImages, who: Owner) -> Images:
     pulls = [task for task in held.pulls() if task.config.get("image")]
     return Images(
         images=[Image.of(entry) for entry in held.cache.entries()],
-        pulls=[Pull.of(task, held.said(task)) for task in pulls],
+        pulls=[Pull.of(task, held.status(task)) for task in pulls],
     )
 
 
@@ -123,7 +123,7 @@ def pull(request: PullRequest, held: TheImages, auth: TheAuth, who: Owner) -> Pu
     task = next((task for task in held.pulls() if task.id == task_id), None)
     if task is None:
         raise NotFound(f"the pull of {request.image} has ended already; ask again")
-    return PullAnswer(pull=Pull.of(task, held.said(task)))
+    return PullAnswer(pull=Pull.of(task, held.status(task)))
 
 
 @router.get("/pulls/{task_id}")
@@ -131,7 +131,7 @@ def get_pull(task_id: str, connection: Reading, held: TheImages, who: Owner) -> 
     task = queries.task(connection, task_id)
     if task.kind is not TaskKind.IMAGE_PULL:
         raise NotFound(f"no image is pulled by task {task_id}")
-    return PullAnswer(pull=Pull.of(task, "" if task.state.terminal else held.said(task)))
+    return PullAnswer(pull=Pull.of(task, "" if task.state.terminal else held.status(task)))
 
 
 @router.post("/cancel")
