@@ -76,7 +76,7 @@ class ForeignRuns:
         """In words, why nothing is known of the run's job; "" where its scheduler can be asked."""
         if self._here is None or run.scheduler_job_id is None or (name := self._of(run, "")) == self._here:
             return ""
-        return f"job {run.scheduler_job_id} belongs to {words(name)}, which this master cannot ask: it serves {words(self._here)}"
+        return f"job {run.scheduler_job_id} belongs to {title(name)}, which this master cannot ask: it serves {title(self._here)}"
 
     def look(self, runs: Iterable[LiveRun], unavailable: str) -> None:
         """Bring ``runs`` and ``notice`` up to date. ``unavailable``: why the scheduler gave no answer last."""
@@ -89,15 +89,15 @@ class ForeignRuns:
             self._say(f"{kind} gives no answer ({unavailable}): {_count(len(live))} shown as last seen" if live else "")
             return
         names = [(entry.run, name) for entry in live if (name := self.of(entry)) != self.here()]
-        self.runs = [(run.id, run.scheduler_job_id or "", words(name)) for run, name in names]
+        self.runs = [(run.id, run.scheduler_job_id or "", title(name)) for run, name in names]
         counts = Counter(name for _, name in names)
-        self._say("; ".join(self._told(name, count) for name, count in sorted(counts.items())))
+        self._say("; ".join(self._notice_on(name, count) for name, count in sorted(counts.items())))
 
-    def _told(self, name: str, count: int) -> str:
+    def _notice_on(self, name: str, count: int) -> str:
         kind, place, _ = _parts(name)
         go_on = f"run det on {place}" if kind == "local" else "run det in a shell that is set up for it"
         return (
-            f"{_count(count)} at {words(name)}, and this master serves {words(self.here())}: nothing is concluded there, and "
+            f"{_count(count)} at {title(name)}, and this master serves {title(self.here())}: nothing is concluded there, and "
             f"no trial starts again. To continue there: det master down, then {go_on}. If all there is over: {GIVE_UP}"
         )
 
@@ -128,7 +128,7 @@ def check_kind(state: ClusterState, before: SchedulerSettings, kind: str) -> Non
         return
     first, shown = names[other[0]], ", ".join([*other[:3], *["..."] * (len(other) > 3)])
     raise Refused(
-        f"{_count(len(other))} open at {words(first)} ({shown}), and a master that serves {_KINDS[kind]} cannot ask "
+        f"{_count(len(other))} open at {title(first)} ({shown}), and a master that serves {_KINDS[kind]} cannot ask "
         f"what became of them. Start one that can: DETHPC_SCHEDULER={_parts(first)[0]} det master up. Once these runs "
         f"have ended, or were given up by {GIVE_UP}, the master may serve another scheduler"
     )
@@ -143,7 +143,7 @@ def _unnamed(before: SchedulerSettings) -> str:
 _KINDS = {"slurm": "Slurm", "local": "this machine without Slurm"}
 
 
-def words(identity: str) -> str:
+def title(identity: str) -> str:
     """``the Slurm cluster NAME (controller HOST)`` or ``the machine HOST without Slurm``."""
     kind, name, rest = _parts(identity)
     if kind == "local":

@@ -105,7 +105,7 @@ class Trouble:
         most = TRIES_OF_A_DISK if isinstance(error, OSError) else TRIES
         rest = min(LONGEST_REST, self._cadence.pace.rest * 2 ** min(tries - 1, 10))
         live.rests_until[doing] = time.monotonic() + rest
-        message = f"{doing} failed: {_words(error)}"
+        message = f"{doing} failed: {_error_text(error)}"
         if tries < most:
             if live.in_trouble(message):
                 log.error("run %s: %s", live.run.id, message, exc_info=error)
@@ -135,7 +135,7 @@ class Trouble:
         tell(self._home, live.run, message)
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """An error of ours says all there is to say; of another the kind is part of it."""
     complete = isinstance(error, OSError) or type(error).__module__.startswith("dethpc.")
     return str(error) if complete and str(error) else f"{type(error).__name__}: {error}"

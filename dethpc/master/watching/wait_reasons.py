@@ -88,7 +88,8 @@ class WaitReasons:
     def _explained(self, snapshot: _Open | None) -> Iterator[tuple[Trial, WaitReason]]:
         if snapshot is None:
             return
-        request, view, unavailable = self._asked(snapshot.row, snapshot.config), None, self._cadence.unavailable_because
+        request = self._request(snapshot.row, snapshot.config)
+        view, unavailable = None, self._cadence.unavailable_because
         for trial, run in snapshot.trials:
             if run is None:
                 yield trial, _without_run(trial, snapshot)
@@ -109,7 +110,7 @@ class WaitReasons:
                 view = view or self._view.pool_and_queue(run.pool)
                 yield trial, in_scheduler(run.reason, request, view, run.scheduler_job_id or "")
 
-    def _asked(self, row: Experiment, config: ExperimentConfig) -> ResourceRequest:
+    def _request(self, row: Experiment, config: ExperimentConfig) -> ResourceRequest:
         try:
             return self._admission.request(config)
         except (SchedulerUnavailable, ValueError):
@@ -131,7 +132,7 @@ class WaitReasons:
         except SchedulerUnavailable:
             view = PoolView()
         waiting = in_scheduler(
-            run.reason, self._asked(experiment.row, experiment.config), view, run.scheduler_job_id or ""
+            run.reason, self._request(experiment.row, experiment.config), view, run.scheduler_job_id or ""
         )
         self._write(run, f"Waiting in the scheduler's queue: {waiting} ({WAITS})")
 

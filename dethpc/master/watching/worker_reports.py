@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Taken:
+class _Journal:
     """The master's journal of an attempt. Only the ledger's thread writes to it.
 
     ``unsure`` are reports that are in it and may not be in the database: a master that was killed wrote them, or their commit
@@ -57,13 +57,13 @@ class WorkerReports:
         self._ledger = parts.ledger
         self._home = parts.home
         self._store = parts.store
-        self._open: dict[tuple[str, int], _Taken] = {}
+        self._open: dict[tuple[str, int], _Journal] = {}
 
     def post(self, trial_id: int, data: dict[str, Any], run_number: int | None, sender: str | None) -> None:
         """Metrics that somebody posts, for the trial's last attempt, which may be over. ``run_number``, where it is given, is the
         run that they are of; ``sender`` is the run that posts them itself, and has to live. Where ``steps_completed`` is None they
         are of the trial's last steps. Raises NotFound, Refused, RunOver."""
-        journals: list[_Taken] = []
+        journals: list[_Journal] = []
         try:
             self._ledger.do_after(lambda: self._posted(trial_id, data, run_number, sender, journals))
         except StoreError as error:
@@ -114,7 +114,7 @@ class WorkerReports:
     # --- on the ledger's thread: nothing changes between what is asked here and what is decided
 
     def _posted(
-        self, trial_id: int, data: dict[str, Any], run_number: int | None, sender: str | None, journals: list[_Taken]
+        self, trial_id: int, data: dict[str, Any], run_number: int | None, sender: str | None, journals: list[_Journal]
     ) -> events.Event:
         """``journals`` gets the journal once the report is in it: an event is made again where another of its batch failed.
 
@@ -123,7 +123,7 @@ class WorkerReports:
             return self._written(trial_id, data, run_number, sender, journals)
 
     def _written(
-        self, trial_id: int, data: dict[str, Any], run_number: int | None, sender: str | None, journals: list[_Taken]
+        self, trial_id: int, data: dict[str, Any], run_number: int | None, sender: str | None, journals: list[_Journal]
     ) -> events.Event:
         with self._store.read() as connection:
             trial = queries.trial(connection, trial_id)
@@ -179,7 +179,7 @@ class WorkerReports:
         journal.unsure, journal.unfit = unsure, False
         return events.Posted(trial_id, attempt, [report._replace(seq=-report.seq) for report in unsure])
 
-    def _journal(self, attempt: Attempt) -> _Taken:
+    def _journal(self, attempt: Attempt) -> _Journal:
         key = attempt.run_id, attempt.number
         if key not in self._open:
             self._close_ended()
@@ -198,7 +198,7 @@ class WorkerReports:
                             numbers[report.data["rank"]] = report.data["number"]
                         if report.seq > last_committed:
                             unsure.append(report)
-                self._open[key] = _Taken(JournalWriter(path), unsure, numbers)
+                self._open[key] = _Journal(JournalWriter(path), unsure, numbers)
         return self._open[key]
 
     def _close_ended(self) -> None:

@@ -12,7 +12,7 @@ from dethpc.engine import events
 from dethpc.errors import Refused
 from dethpc.master.scheduler_settings import SchedulerSettings
 from dethpc.master.submitting.hand_over import SUBMITTING
-from dethpc.master.watching.foreign_runs import ForeignRuns, check_kind, words
+from dethpc.master.watching.foreign_runs import ForeignRuns, check_kind, title
 from dethpc.rundir.files import read_json, write_json
 from tests.master.conftest import T0
 from tests.master.fake_scheduler import FakeScheduler
@@ -174,7 +174,7 @@ def test_no_master_of_another_kind_begins_while_runs_are_open(world: World) -> N
     ],
 )
 def test_a_scheduler_has_a_name_for_people(identity: str, expected: str) -> None:
-    assert words(identity) == expected
+    assert title(identity) == expected
 
 
 def test_a_damaged_note_of_whom_a_job_was_handed_to_costs_nobody_else(worlds: Callable[..., World]) -> None:
