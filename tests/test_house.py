@@ -89,3 +89,10 @@ def test_the_measure_counts_lines(tmp_path: Path, start: str, limit: int, found:
     assert list(_too_long(source, tmp_path)) == []
     source.write_text(f"{start}\n" + "    x = 1\n" * limit)
     assert list(_too_long(source, tmp_path)) == [found]
+
+
+def test_the_measure_counts_what_is_named_by_a_participle() -> None:
+    tree = ast.parse(
+        "class Told:\n    KNOWN = 1\n    async def _kept(self, asked): ...\nsaid_by = self.left = found.wanted\n"
+    )
+    assert sorted(COUNT["named"](tree)) == [("asked", 3), ("kept", 3), ("known", 2), ("told", 1)]
