@@ -71,6 +71,7 @@ _DECISIONS: dict[type, Callable[[ClusterState, Any], Decision]] = {
     events.Validated: search.validated,
     events.Parked: search.parked,
     events.Operated: search.operated,
+    events.Advanced: search.advanced,
     events.CreateTask: tasks.create,
     events.KillTask: tasks.kill,
     events.PauseTask: tasks.pause,

@@ -31,7 +31,7 @@ def taken_in(
     experiment = state.experiments[trial.experiment_id]
     for plain, group in groupby(reports, _is_plain):
         if plain:
-            trial = _measured(trial, attempt, group, decision)
+            trial = _measured(experiment, trial, attempt, group, decision)
         else:
             trial = _one_by_one(state, experiment, trial, attempt, group, decision)
     return trial
@@ -65,21 +65,33 @@ def _is_plain(report: Report) -> bool:
     return report.kind == ReportKind.METRICS and report.data["group"] != "validation"
 
 
-def _measured(trial: Trial, attempt: Attempt, reports: Iterable[Report], decision: Decision) -> Trial:
+def _measured(
+    experiment: ExperimentState, trial: Trial, attempt: Attempt, reports: Iterable[Report], decision: Decision
+) -> Trial:
     """The trial after reports of metrics, however many, in one new value."""
     rows = [metric_of(trial.experiment_id, trial.id, attempt, report) for report in reports]
     decision.rows += rows
     steps = max(trial.steps_completed, *(row.steps_completed for row in rows))
     early_exit = "" if trial.early_exit.startswith(_OVERCOME) else trial.early_exit
-    if steps == trial.steps_completed and early_exit == trial.early_exit:
+    last = max(rows, key=lambda row: row.steps_completed)
+    length = trained(experiment.config, trial.hparams, last.metrics, last.steps_completed)
+    progress = _share(experiment, trial, length)
+    if (steps, early_exit, progress) == (trial.steps_completed, trial.early_exit, trial.progress):
         return trial
-    return replace(trial, steps_completed=steps, early_exit=early_exit)
+    return replace(trial, steps_completed=steps, early_exit=early_exit, progress=progress)
+
+
+def _share(experiment: ExperimentState, trial: Trial, length: float) -> float:
+    """The progress of a trial that has trained for ``length`` (NaN: it does not say), where the configuration says how long it
+    trains. Code that reports its progress may be further."""
+    full = experiment.config.searcher.full_length()
+    return trial.progress if not full or math.isnan(length) else max(trial.progress, min(1.0, max(0.0, length / full)))
 
 
 def _validation(
     experiment: ExperimentState, trial: Trial, attempt: Attempt, report: Report, decision: Decision
 ) -> Trial:
-    trial = _measured(trial, attempt, [report], decision)
+    trial = _measured(experiment, trial, attempt, [report], decision)
     metrics, steps = reported_values(report.data), report.data["steps_completed"]
     searcher = experiment.config.searcher
     trial = _warned(experiment, trial, metrics, steps, decision)
@@ -131,6 +143,7 @@ def _searcher_op(
     length, value = number(report.data.get("length")), number(report.data.get("metric"))
     if not math.isnan(length):
         decision.then.append(events.Validated(trial.id, length, value, report.at))
+        trial = replace(trial, progress=_share(experiment, trial, length))
     if math.isfinite(value):
         trial = _with_warning(experiment, trial, "", decision)
     return _with_value(trial, experiment.config.searcher, value, trial.steps_completed)

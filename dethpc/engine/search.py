@@ -217,6 +217,15 @@ def validated(state: ClusterState, event: events.Validated) -> Decision:
     return decision
 
 
+def advanced(state: ClusterState, event: events.Advanced) -> Decision:
+    """The experiment with its progress in whole percent: its row is written a hundred times, not with each report."""
+    experiment = state.experiments[event.experiment_id]
+    progress = round(experiment.searcher.progress, 2)
+    if experiment.row.state.terminal or progress == round(experiment.row.progress, 2):
+        return Decision()
+    return Decision([replace(experiment.row, progress=progress)])
+
+
 def parked(state: ClusterState, event: events.Parked) -> Decision:
     """A trial waits for its searcher and has given its slots back."""
     trial = state.trial(event.trial_id)

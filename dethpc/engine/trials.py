@@ -89,6 +89,7 @@ class TrialRun:
         trial = first_trial.trained(self._experiment, trial, accepted, decision)
         if trial != self._trial:
             decision.rows.append(trial)
+            decision.then.append(events.Advanced(trial.experiment_id, accepted[-1].at))
         return decision
 
     def queued_again(

@@ -265,6 +265,26 @@ def test_what_failed_is_no_progress() -> None:
     assert (row.state, row.progress) == (State.ERROR, 0.25)
 
 
+@pytest.mark.parametrize("length", [{"max_length": {"batches": 100}}, {}])
+def test_an_experiment_is_as_far_as_what_its_trials_report(length: dict[str, Any]) -> None:
+    world = World()
+    experiment = world.create(searcher=config(max_trials=2, max_concurrent_trials=2, **length)["searcher"])
+    first, second = world.live()
+    for run in (first, second):
+        world.start(run)
+
+    def progress() -> float:
+        return world.state.experiments[experiment.id].row.progress
+
+    for steps in (20, 50):
+        world.report(first, "metrics", group="training", steps_completed=steps, metrics={"loss": 1.0})
+        assert progress() == (steps / 200 if length else 0.0)
+    world.report(second, "progress", progress=0.9)
+    assert progress() == (0.7 if length else 0.45)
+    world.end(first, FINISHED)
+    assert progress() == 0.95
+
+
 def test_losing_run_after_run_without_evidence_ends_the_trial() -> None:
     world = World()
     experiment = world.create(searcher=config("single")["searcher"])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Union
 
 from dethpc.domain.facts import Experiment, Trial
-from dethpc.engine.events.inside import GoOn, Operated, Parked, Schedule, Served, Tick, TrialClosed, Validated
+from dethpc.engine.events.inside import Advanced, GoOn, Operated, Parked, Schedule, Served, Tick, TrialClosed, Validated
 from dethpc.engine.events.outside import AddTrial, BeginTrial, DescribeTrial, EarlyExit
 from dethpc.engine.events.run_directory import AttemptEnded, AttemptStarted, Posted, Reported, SourceDamaged
 from dethpc.engine.events.scheduler import (
@@ -117,11 +117,13 @@ Event = Union[
     Validated,
     Parked,
     Operated,
+    Advanced,
 ]
 
 __all__ = [
     "Activate",
     "AddTrial",
+    "Advanced",
     "AttemptEnded",
     "AttemptStarted",
     "BeginTrial",

@@ -68,6 +68,14 @@ class Operated:
 
 
 @dataclass(slots=True)
+class Advanced:
+    """A trial has trained further."""
+
+    experiment_id: int
+    at: float
+
+
+@dataclass(slots=True)
 class Validated:
     trial_id: int
     length: float  # how long the trial has trained, in the searcher's unit
