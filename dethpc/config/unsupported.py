@@ -148,12 +148,13 @@ def ignored(source: Source) -> Iterator[str]:
 
 
 def without_container(source: Source) -> Iterator[str]:
-    """The warnings for a trial that starts without a container: one for all that it would give, one for each path."""
+    """The warnings for a trial that starts without a container: one for all that it would give, one for each path. They name no
+    file: the master knows whether there is a container, and not from which file the configuration came."""
     fields = [field for field, notice in IGNORED.items() if notice is _CONTAINERS and _is_set(source, field)]
     if fields:
         verb = "has" if len(fields) == 1 else "have"
-        yield _at(source, tuple(fields[0].split(".")), f"{', '.join(fields)} {verb} {_CONTAINERS}")
-    yield from _missing_mounts(source, source.get(("bind_mounts",)))
+        yield f"{', '.join(fields)} {verb} {_CONTAINERS}"
+    yield from _missing_mounts(source.get(("bind_mounts",)))
 
 
 def _is_set(source: Source, field: str) -> bool:
@@ -161,7 +162,7 @@ def _is_set(source: Source, field: str) -> bool:
     return value is not None and value not in _NOT_WORTH_A_WARNING.get(field, ())
 
 
-def _missing_mounts(source: Source, mounts: Any) -> Iterator[str]:
+def _missing_mounts(mounts: Any) -> Iterator[str]:
     """One warning for each path that training code may look for in vain."""
     for i, mount in enumerate(mounts if isinstance(mounts, list) else ()):
         host, inside = (
@@ -169,12 +170,12 @@ def _missing_mounts(source: Source, mounts: Any) -> Iterator[str]:
         )
         if isinstance(mount, dict) and mount.get("read_only"):
             detail = f"without a container, anyone who can write to {host} can do so here, too"
-            yield _at(source, ("bind_mounts", i, "read_only"), f"bind_mounts.{i}.read_only has no effect: {detail}")
+            yield f"bind_mounts.{i}.read_only has no effect: {detail}"
         if not isinstance(inside, str) or not inside.startswith("/") or inside.startswith(f"{WORKDIR}/"):
             continue
         if normpath(inside) != normpath(str(host)):
             detail = f"{IGNORED['bind_mounts']}: {inside} is what the node has there, not {host}; name {host} itself"
-            yield _at(source, ("bind_mounts", i), f"bind_mounts.{i} {detail}")
+            yield f"bind_mounts.{i} {detail}"
 
 
 def _at(source: Source, path: Path, message: str) -> str:

@@ -675,7 +675,7 @@ def test_a_field_that_is_accepted_without_effect_gives_a_warning(field: str) -> 
     value = values.get(field, 1 if "save_" in field else "x")
     loaded = load(dump(configuration(field, value)), file="c.yaml")
     (warning,) = [text for text in (*loaded.warnings, *loaded.without_container) if field in text]
-    assert warning.startswith("c.yaml:") and "hunter2" not in warning
+    assert (warning in loaded.without_container or warning.startswith("c.yaml:")) and "hunter2" not in warning
 
 
 def test_whatever_containers_would_give_is_one_warning() -> None:
@@ -683,8 +683,7 @@ def test_whatever_containers_would_give_is_one_warning() -> None:
     loaded = load(text, file="c.yaml")
     (warning,) = loaded.without_container
     assert loaded.warnings == []  # whether there is a container says the site
-    line = text.splitlines().index("  image: {cpu: x}") + 1
-    assert warning.startswith(f"c.yaml:{line}: environment.image, environment.force_pull_image, resources.shm_size ")
+    assert warning.startswith("environment.image, environment.force_pull_image, resources.shm_size have no effect")
 
 
 def test_only_mounts_that_change_a_path_are_warned_of() -> None:
