@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Optional
 
 import click
 
@@ -18,6 +18,9 @@ from dethpc.cli.commands.create import INCLUDES
 from dethpc.cli.connect import connect, reconnect
 from dethpc.cli.group import LazyGroup
 from dethpc.cli.output import Json
+
+if TYPE_CHECKING:
+    from dethpc.config.source import Source
 
 COLUMNS = [
     tables.Column("ID", "id", tables.TASK),
@@ -85,17 +88,19 @@ def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def launch(noun: Noun, options: Json, body: Optional[Json] = None, **fields: Any) -> Json:
     """Launch it as the options of ``launch_options`` say, with warnings on standard error; the wire's answer. ``fields``: of its
     configuration, where the options leave them out. ``body``: more of the request."""
+    from dethpc.cli.commands.create import located
     from dethpc.client.nouns import tasks, workspaces
 
     session = connect()
-    config = _config(options, fields)
+    source = _source(options, fields)
     workspace = options["workspace_name"]
     files = _files(options)
     more = {"workspaceId": workspaces.workspace(session, workspace)["id"]} if workspace else {}
     try:
-        answer = tasks.launch(
-            session, noun.plural, config, files, templateName=options["template"], **more, **(body or {})
-        )
+        with located(source):
+            answer = tasks.launch(
+                session, noun.plural, source.data, files, templateName=options["template"], **more, **(body or {})
+            )
     except KeyboardInterrupt:
         output.say(f"\nThe {noun.name} may have been launched all the same: det {noun.name} list")
         raise
@@ -103,8 +108,8 @@ def launch(noun: Noun, options: Json, body: Optional[Json] = None, **fields: Any
     return answer
 
 
-def _config(options: Json, fields: Json) -> Json:
-    """Raises ConfigError."""
+def _source(options: Json, fields: Json) -> Source:
+    """The configuration. Raises ConfigError."""
     from dethpc import errors
     from dethpc.cli.commands.create import read_config
     from dethpc.config.combine import override
@@ -121,7 +126,8 @@ def _config(options: Json, fields: Json) -> Json:
         if not colon:
             raise click.BadParameter(f"{volume!r} is no HOST:PATH", param_hint="--volume")
         config.setdefault("bind_mounts", []).append({"host_path": host, "container_path": inside})
-    return {**{name: value for name, value in fields.items() if value}, **config}
+    source.data = {**{name: value for name, value in fields.items() if value}, **config}
+    return source
 
 
 def _files(options: Json) -> list[Json]:

@@ -21,6 +21,7 @@ from dethpc.cli.output import Json
 
 if TYPE_CHECKING:
     from dethpc.config import Loaded
+    from dethpc.config.source import Source
 
 _WARNINGS = {
     "LAUNCH_WARNING_CURRENT_SLOTS_EXCEEDED": "a trial wants more slots than its resource pool has now; it will wait",
@@ -123,7 +124,7 @@ def _check_and_send(
     loaded, whole = checked(text, file, overrides)
     paths = [file["path"] for file in files]
     warn_of_variables(loaded.source.data, paths)
-    with located(loaded):
+    with located(loaded.source):
         check_script(loaded.config.entrypoint, paths, context_dir)
         return send(whole, files, **options)
 
@@ -165,13 +166,8 @@ def _send_over_template(
     override(source, overrides)
     paths = [file["path"] for file in files]
     check_script(source.data.get("entrypoint") or "", paths, context_dir)
-    try:
+    with located(source):
         answer = send(whole, files, **options)
-    except errors.ConfigError as error:
-        for problem in error.problems:
-            if problem.file in (None, "config"):
-                problem.file, problem.line = source.place(problem.path)
-        raise
     warn_of_variables(answer["config"], paths)
     for warning in answer.get("configWarnings") or []:
         output.say(f"det: warning: {warning}")
@@ -236,14 +232,14 @@ def read_config(file: Any) -> str:
 
 
 @contextmanager
-def located(loaded: Loaded) -> Iterator[None]:
+def located(source: Source) -> Iterator[None]:
     """Mistakes that the master alone can find, about pools for example, are told with their place in the user's file, too."""
     try:
         yield
     except errors.ConfigError as error:
         for problem in error.problems:
-            if not (problem.file or "").startswith("config policy"):  # which is no file of the user's
-                problem.file, problem.line = loaded.source.place(problem.path)
+            if problem.file in (None, "config"):  # else it is of a template or a policy, which is no file of the user's
+                problem.file, problem.line = source.place(problem.path)
         raise
 
 
@@ -255,7 +251,7 @@ def _test_here(
 
     loaded, _ = checked(text, file, overrides)
     context = collect(context_dir, list(includes))
-    with located(loaded):
+    with located(loaded.source):
         paths = [entry.path for entry in context.entries]
         warn_of_variables(loaded.source.data, paths)
         check_script(loaded.config.entrypoint, paths, context_dir)

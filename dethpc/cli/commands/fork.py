@@ -136,7 +136,7 @@ def _create(
     name = config_file.name if config_file else f"the configuration of experiment {parent}"
     text = merged(read_config(config_file), config, file=name) if config_file else dump(config)
     loaded, text = checked(text, name, overrides, warnings=_warnings_of(config))
-    with located(loaded):
+    with located(loaded.source):
         files = packed(context_dir, includes) if context_dir else []
         if context_dir:
             if not files:

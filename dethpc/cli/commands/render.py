@@ -33,7 +33,7 @@ def render(
 
     written = read_config(config)
     loaded, text = checked(written, config.name, overrides)
-    with located(loaded):
+    with located(loaded.source):
         answer = experiments.render(connect(), text, packed(context_dir, includes))
     if as_json:
         output.print_json(answer)

@@ -96,7 +96,7 @@ def _run(
     with _starting(slots):
         session = connect()
         try:
-            with create.located(loaded):
+            with create.located(loaded.source):
                 answer = experiments.create(session, checked, files)
         except errors.ConfigError as error:
             for problem in error.problems:

@@ -124,23 +124,28 @@ def create(
     **fields: Any,
 ) -> None:
     """Create a task from CONFIG (YAML), which names its entrypoint and resources.slots."""
-    from dethpc import config
-    from dethpc.cli.commands.create import packed, read_config
+    from dethpc import errors
+    from dethpc.cli.commands.create import located, packed, read_config
+    from dethpc.config.combine import override
+    from dethpc.config.source import dump, read
 
     if fields["inherit_context"] and not fields["parent"]:
         raise click.UsageError("--inherit-context needs --parent: the files are those of the parent.")
-    text = config.with_overrides(read_config(config_file), list(overrides), file=config_file.name)
+    source, problems = read(read_config(config_file), config_file.name)
+    if problems := problems + override(source, overrides):
+        raise errors.ConfigError(problems)
     files = packed(context, includes) if context or includes else []
-    _create(
-        text,
-        files,
-        follow,
-        projectId=fields["project"],
-        forkedFrom=fields["fork"],
-        parentId=fields["parent"],
-        inheritContext=fields["inherit_context"],
-        noPause=fields["no_pause"],
-    )
+    with located(source):
+        _create(
+            dump(source.data),
+            files,
+            follow,
+            projectId=fields["project"],
+            forkedFrom=fields["fork"],
+            parentId=fields["parent"],
+            inheritContext=fields["inherit_context"],
+            noPause=fields["no_pause"],
+        )
 
 
 @task.command()
