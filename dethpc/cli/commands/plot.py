@@ -197,6 +197,8 @@ def _nothing(what: str, answers: Sequence[Json], patterns: Sequence[str], groups
         for key, names in (answer["trial"].get("summaryMetrics") or {}).items():
             summaries.setdefault(_GROUPS.get(key, key), set()).update(names)
     if not any(summaries.values()):
+        if all(answer["trial"].get("endTime") for answer in answers):
+            return f"{what}: nothing was reported. A trial's log: det trial logs ID"
         return f"{what}: nothing was reported yet. To follow a trial's log: det trial logs -f ID"
     there = "; ".join(f"{', '.join(sorted(names))} ({group})" for group, names in sorted(summaries.items()) if names)
     return f"{what}: no number was reported as {choice}. There are: {output.plain(there)}. Choose with --metric and --group"

@@ -23,7 +23,7 @@ def rbac() -> None:
 @rbac.command("list-roles")
 @listing
 def list_roles(layout: tables.Layout) -> None:
-    """List the roles, each of which may do all that those above it may."""
+    """List the roles, and how many permissions each has."""
     from dethpc.client.nouns import roles
 
     _show_roles(roles.roles(connect()), layout)

@@ -196,6 +196,8 @@ def test_what_cannot_be_plotted_is_said(det: Any, master: Any) -> None:
     )
     master.series[0]["trial"]["summaryMetrics"] = {}
     assert "nothing was reported yet" in det("t", "plot", 1, master=master).stderr
+    master.series[0]["trial"]["endTime"] = "2026-03-01T12:00:00Z"
+    assert "nothing was reported. A trial's log" in det("t", "plot", 1, master=master).stderr
     master.trials = []
     assert "no trial has started yet" in det("e", "plot", 1, master=master).stderr
     assert det("t", "plot", 1, "--smooth", 1, master=master).returncode == 2

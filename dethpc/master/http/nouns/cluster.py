@@ -406,7 +406,7 @@ def _now(services: Services, name: str) -> AgentAnswer:
 @router.post("/agents/{name}/slots/{slot}/disable", name="disable_slot")
 def change_slot(name: str, slot: str, who: Owner) -> SlotAnswer:
     raise Refused(
-        f"single slots cannot be enabled or disabled, because Slurm assigns them; a whole node can: det agent disable {name}"
+        f"single slots cannot be enabled or disabled: the scheduler assigns them. A whole node can: det agent disable {name}"
     )
 
 

@@ -17,7 +17,7 @@ from dethpc.domain.records import UNCATEGORIZED, User
 from dethpc.domain.roles import Role
 from dethpc.domain.states import CheckpointState
 from dethpc.domain.text import names
-from dethpc.errors import AlreadyExists, NotFound, Refused
+from dethpc.errors import NotFound, Refused
 from dethpc.master.durable.records import RecordReader, Records
 from dethpc.master.experiments import filing
 from dethpc.master.http.access import (
@@ -35,7 +35,7 @@ from dethpc.master.http.access import (
 )
 from dethpc.master.http.models import Given, Pagination, Plain, Shallow, UserText, Wire, time
 from dethpc.master.http.nouns.checkpoints import Checkpoint, listed
-from dethpc.master.http.nouns.workspaces import Filter
+from dethpc.master.http.nouns.workspaces import Filter, must_differ
 from dethpc.master.http.router import new_router
 from dethpc.state import queries
 from dethpc.state.queries import records as stored_queries
@@ -470,8 +470,7 @@ def _name(name: str, others: Sequence[stored.Model]) -> str:
         raise Refused("the name of a model cannot contain a slash: it is a part of addresses")
     if "  " in name:
         raise Refused("the name of a model cannot contain two blanks in a row")
-    if any(other.name.lower() == name.lower() for other in others):
-        raise AlreadyExists(f"model {name!r} already exists; names differ in more than case")
+    must_differ("model", name, others)
     return name
 
 

@@ -408,7 +408,7 @@ def must_differ(what: str, name: str, others: Iterable[Any]) -> None:
     """Raises AlreadyExists for a name that one of ``others`` has in whatever case."""
     for other in others:
         if other.name.lower() == name.lower():
-            more = "" if other.name == name else f" as {other.name!r}; names differ in more than case"
+            more = "" if other.name == name else f" as {other.name!r}; names must differ in more than case"
             raise AlreadyExists(f"{what} {name!r} already exists{more}")
 
 
