@@ -121,13 +121,27 @@ def _opened(experiment: ExperimentState, event: events.GoOn, *, whole: bool) -> 
         reopened(experiment.row, event.at),
         warning="",
         collect=False,
-        progress=0.0 if whole else experiment.row.progress,
+        progress=_mean(experiment, event.config) if whole else experiment.row.progress,
         queue_position=event.at,
         config=event.config.to_json(),
     )
     before, after = _fields(experiment.config), _fields(event.config)
     changed = {name: value for name, value in after.items() if value != before[name]}
     return replace(row, **changed) if changed else row
+
+
+def _mean(experiment: ExperimentState, after: ExperimentConfig) -> float:
+    """The progress of an experiment all of whose trials go on."""
+    shares = [_progress_in(trial, experiment.config, after) for trial in experiment.trials]
+    return sum(shares) / max(experiment.searcher.total, len(shares), 1)
+
+
+def _progress_in(trial: Trial, before: ExperimentConfig, after: ExperimentConfig) -> float:
+    """Of a trial that goes on, perhaps to another length; 0 where nobody knows how much longer than before it is to train."""
+    old, new = before.searcher.full_length(), after.searcher.full_length()
+    if old and new and before.searcher.time_name() == after.searcher.time_name():
+        return min(1.0, trial.progress * old / new)
+    return 0.0 if old or new or trial.state is State.COMPLETED else trial.progress
 
 
 Endable = TypeVar("Endable", Experiment, Trial)
@@ -182,7 +196,7 @@ def _trial_opened(
         latest_checkpoint=latest,
         early_exit="",
         warning="",
-        progress=0.0,
+        progress=_progress_in(trial, experiment.config, event.config),
         restarts=0,
         lost=0,
         stalled=0,

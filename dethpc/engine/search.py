@@ -113,7 +113,7 @@ def trial_closed(state: ClusterState, event: events.TrialClosed) -> Decision:
             return decision
     if experiment.open:
         open_trials = (experiment.trials[index] for index in experiment.open)
-        decision.rows.append(replace(paused_with(row, open_trials), progress=experiment.searcher.progress))
+        decision.rows.append(replace(paused_with(row, open_trials), progress=_progress(experiment)))
     elif not row.state.terminal:
         decision.rows.append(_ended(experiment, _last_end(experiment, event.at)))
     return decision
@@ -131,7 +131,7 @@ def _search_failed(experiment: ExperimentState, reason: str, at: float, how: Sta
         end_trial(experiment, experiment.trials[index], State.STOPPING_CANCELED, reason, at, decision)
     if not experiment.open:
         ended = replace(
-            experiment.row, ended_at=at, progress=_trained(experiment), collect=experiment.row.kind.submitted
+            experiment.row, ended_at=at, progress=_progress(experiment), collect=experiment.row.kind.submitted
         )
         decision.rows[0] = replace(ended, state=how.end, reason=reason)
     return decision
@@ -158,7 +158,7 @@ def paused_with(row: Experiment, open_trials: Iterable[Trial]) -> Experiment:
 
 def _ended(experiment: ExperimentState, at: float) -> Experiment:
     row = experiment.row
-    row = replace(row, ended_at=at, progress=_trained(experiment), collect=row.kind.submitted)
+    row = replace(row, ended_at=at, progress=_progress(experiment), collect=row.kind.submitted)
     if row.state.stopping:
         return replace(row, state=row.state.end)
     completed = sum(trial.state is State.COMPLETED for trial in experiment.trials)
@@ -187,14 +187,12 @@ def _compared_too_early(experiment: ExperimentState) -> str:
     return f"completed, but {shortcoming}" if shortcoming else ""
 
 
-def _trained(experiment: ExperimentState) -> float:
-    """How far an experiment came that ended before its search did: what its trials trained, of those that it would have had.
-
-    To the searcher a trial that failed is done with; whoever looks at what is left of it wants to know what was trained.
-    """
-    planned = max(experiment.searcher.total, len(experiment.trials), 1)
+def _progress(experiment: ExperimentState) -> float:
+    """How far the experiment is; where it ends before its search does, what its trials trained of all that they would have."""
+    if not experiment.row.state.stopping and experiment.open:
+        return experiment.searcher.progress
     done = sum(1.0 if trial.state is State.COMPLETED else trial.progress for trial in experiment.trials)
-    return min(1.0, done / planned)
+    return experiment.searcher.progress_at(done, experiment.row.progress)
 
 
 def validated(state: ClusterState, event: events.Validated) -> Decision:
@@ -220,7 +218,7 @@ def validated(state: ClusterState, event: events.Validated) -> Decision:
 def advanced(state: ClusterState, event: events.Advanced) -> Decision:
     """The experiment with its progress in whole percent: its row is written a hundred times, not with each report."""
     experiment = state.experiments[event.experiment_id]
-    progress = round(experiment.searcher.progress, 2)
+    progress = round(_progress(experiment), 2)
     if experiment.row.state.terminal or progress == round(experiment.row.progress, 2):
         return Decision()
     return Decision([replace(experiment.row, progress=progress)])

@@ -77,6 +77,7 @@ class TrialRun:
                 started_at=trial.started_at or event.at,
                 ended_seconds=trial.ended_seconds if trial.started_at else 0.0,
                 steps_completed=event.resumed_steps,
+                progress=_progress_from(trial, event.resumed_steps),
                 latest_checkpoint=event.resumed_from if event.resumed_from in own else None,
                 early_exit="",
                 reason="" if trial.reason.startswith(AWAY) else trial.reason,
@@ -110,6 +111,13 @@ class TrialRun:
             verdict = verdict._replace(reason="; ".join(filter(None, [loss, verdict.reason])))
         _after_run(self._state, trial, verdict, event, decision)
         return decision
+
+
+def _progress_from(trial: Trial, steps: int) -> float:
+    """Of a trial that goes on from so many of its steps: what was trained after them is trained again."""
+    if not trial.steps_completed:
+        return trial.progress if steps else 0.0
+    return trial.progress * min(1.0, steps / trial.steps_completed)
 
 
 def _void_after_resume(state: ClusterState, run: Run, trial: Trial, event: events.AttemptStarted) -> list[Attempt]:

@@ -144,6 +144,11 @@ class Searcher(ABC):
         total = max(self.total, self.created_count, 1)
         return min(1.0, max(0.0, (self.closed_count + self._progress_sum) / total))
 
+    def progress_at(self, trained: float, before: float) -> float:
+        """Of a search that ends before it is over: ``trained`` is the sum of what its trials trained, 1 for each that completed,
+        ``before`` the last ``progress``. (To that, one that failed or was killed is done with.)"""
+        return min(1.0, trained / max(self.total, self.created_count, 1))
+
     @property
     def shortcoming(self) -> str:
         """Why a search that has ended could not compare its trials as it should, in words; "" when it could."""

@@ -173,6 +173,9 @@ class PBT(Searcher):
     def progress(self) -> float:
         return min(1.0, (sum(self._reported) - sum(self._born)) / (self._size * self._rounds))
 
+    def progress_at(self, trained: float, before: float) -> float:
+        return before  # which goes by the lengths of rounds and rungs
+
     def describe(self, most: int | None = None) -> dict[str, Any]:
         """One bracket whose rungs are the rounds."""
         last = len(self._members) - 1

@@ -181,6 +181,9 @@ class PromotionSearch(Searcher):
                 before = rung.length
         return min(1.0, done / max(1, planned))
 
+    def progress_at(self, trained: float, before: float) -> float:
+        return before  # which goes by the lengths of rounds and rungs
+
     def describe(self, most: int | None = None) -> dict[str, Any]:
         brackets = [
             {

@@ -285,6 +285,32 @@ def test_an_experiment_is_as_far_as_what_its_trials_report(length: dict[str, Any
     assert progress() == 0.95
 
 
+def test_what_is_trained_again_is_no_progress() -> None:
+    world = World()
+    experiment = world.create(searcher=config("single", max_length={"batches": 100})["searcher"])
+    (run,) = world.live()
+    world.start(run)
+    world.report(run, "checkpoint", uuid="a", steps_completed=20)
+    world.report(run, "metrics", group="training", steps_completed=80, metrics={"loss": 1.0})
+    assert world.state.experiments[experiment.id].row.progress == 0.8
+    world.end(run, FAILED)
+    (run,) = world.live()
+    world.start(run)
+    world.do(events.Kill(experiment.id, world.now()))
+    world.end(run, STOPPED)
+    assert world.state.experiments[experiment.id].row.progress == 0.2
+
+
+@pytest.mark.parametrize("value", [10**400, "far", None, [1]])
+def test_a_length_that_is_no_number_of_a_float_is_no_progress(value: Any) -> None:
+    world = World()
+    experiment = world.create(searcher=config("single", max_length={"epochs": 10})["searcher"])
+    (run,) = world.live()
+    world.start(run)
+    world.report(run, "metrics", group="training", steps_completed=1, metrics={"epochs": value})
+    assert world.state.experiments[experiment.id].row.progress == 0.0
+
+
 def test_losing_run_after_run_without_evidence_ends_the_trial() -> None:
     world = World()
     experiment = world.create(searcher=config("single")["searcher"])

@@ -102,6 +102,20 @@ def test_a_search_whose_trials_all_end_before_the_full_length_says_so() -> None:
     assert row.state is State.COMPLETED and "no trial reported batches 64, up to which" in row.reason
 
 
+@pytest.mark.parametrize("method", ["adaptive_simple", "pbt"])
+def test_a_search_that_is_killed_is_no_further_than_it_was(method: str) -> None:
+    world = World()
+    experiment = search(world, method, **{"adaptive_simple": SIMPLE, "pbt": PBT}[method])
+    for run in world.live():
+        world.start(run)
+        validate(world, run, 2, 1.0)
+    progress = world.state.experiments[experiment].row.progress
+    world.do(events.Kill(experiment, world.now()))
+    for run in world.live():
+        world.end(run, STOPPED)
+    assert world.state.experiments[experiment].row.progress == pytest.approx(progress, abs=0.01) and progress < 0.9
+
+
 def test_a_search_without_a_unit_says_that_no_trial_completed_an_operation() -> None:
     world = World()
     experiment = search(world, "adaptive_asha", max_trials=2, max_concurrent_trials=2, max_length=64)

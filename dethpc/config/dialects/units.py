@@ -76,7 +76,7 @@ def trained(
     if name is not None and name in metrics:
         try:
             return float(metrics[name])
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return math.nan
     if name not in UNITS:
         return math.nan

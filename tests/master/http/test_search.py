@@ -116,7 +116,7 @@ def test_a_search_shows_its_rungs_and_why_a_trial_was_stopped(served: Served) ->
     assert (best["rung"], best["length"], best["value"], best["nextLength"]) == (0, 4, 0.25, 16)
     assert stopped["state"] == "STATE_COMPLETED" and stopped["nextLength"] is None
     assert "loss 0.75 is worse than the cut-off 0.5" in stopped["reason"]
-    assert found["progress"] == 0.25 and found["estimatedEndTime"] > "2026"
+    assert found["progress"] == (1 + 2 * 4 / 16) / 4 and found["estimatedEndTime"] > "2026"
     few = served.session.get(url, params={"limit": 1})
     assert [t["trialId"] for t in few["brackets"][0]["rungs"][0]["trials"]] == [trial_of(runs[2])]
     assert few["trials"] == found["trials"][:1] and few["pagination"]["total"] == 4
