@@ -83,14 +83,15 @@ SUSPICIOUS = re.compile(
 _SHELL = frozenset({"environment_variables", "prologue", "setup"})  # fields that set variables
 # Where lines of shell give a variable its value, by what comes before the name; the value is looked for behind the match.
 _SETTING = re.compile(
-    r"""\$\{(?P<default>\w+):?[-=]|\bsetenv\s+(?P<setenv>\w+)\s+|"(?P<double>\w+)=|'(?P<single>\w+)=|\b(?P<plain>\w+)[:+]?="""
+    r"""\$\{(?P<default>\w+):?[-=+]|\bsetenv\s+(?P<setenv>\w+)\s+|"(?P<double>\w+)=|'(?P<single>\w+)=|\b(?P<plain>\w+)[:+]?="""
 )
-_UNQUOTED = r"""\$\([^)]*(?:\)|\Z)|`[^`]*(?:`|\Z)|\\.|[^\s"'\\`]"""
+_INSIDE = r"""\$?\((?:[^()]|\([^()]*\))*(?:\)|\Z)|\$\{[^}]*(?:\}|\Z)"""  # a command, a list, another variable
+_UNQUOTED = rf"""{_INSIDE}|`[^`]*(?:`|\Z)|\\.|[^\s"'\\`]"""
 _QUOTED = r""""(?:[^"\\]|\\.)*(?:"|\\?\Z)|'[^']*(?:'|\Z)"""  # one that is not closed is a part of a longer text
 # A quote behind a word may be one that is around it, so it must end on its line.
 _WORD = rf"""(?:{_QUOTED}|{_UNQUOTED})(?:{_UNQUOTED}|"[^"\n]*"|'[^'\n]*')*"""
 _VALUES = {
-    "default": re.compile(r"""(?s)(?:"[^"\n]*"|'[^'\n]*'|[^}])+"""),
+    "default": re.compile(rf"""(?s)(?:"[^"\n]*"|'[^'\n]*'|{_INSIDE}|[^}}])+"""),
     "setenv": re.compile(rf"(?s){_WORD}"),
     "double": re.compile(r"""(?s)(?:[^"\\]|\\.)+"""),
     "single": re.compile(r"""[^']+"""),
@@ -151,7 +152,7 @@ def hide(text: str, path: Path) -> str:
     if "environment_variables" in path:
         name, is_set, value = text.partition("=")
         text = f"{name}={MASK}" if is_set and value and _promises_secret(name) else text
-    if "prologue" in path or path[:2] == ("environment", "setup"):
+    if "prologue" in path or ("environment", "setup") in zip(path, path[1:]):
         text = _hide_settings(text)
     return hide_passwords(text)
 

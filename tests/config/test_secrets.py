@@ -129,6 +129,10 @@ def test_a_text_that_cannot_be_read_is_not_shown() -> None:
         ("A_TOKEN=`cat my file` B=1", f"A_TOKEN={MASK} B=1"),
         ('run -e "A_TOKEN=two words" && echo "x"', f'run -e "A_TOKEN={MASK}" && echo "x"'),
         ("ARGS='-e A_TOKEN=x'; ls", f"ARGS='-e A_TOKEN={MASK}'; ls"),
+        (": ${A_TOKEN:-${B:-x}y}; ls", f": ${{A_TOKEN:-{MASK}}}; ls"),
+        ("A_TOKEN=${X:-two words} B=1", f"A_TOKEN={MASK} B=1"),
+        ("A_TOKEN=$(cat $(ls) x) B=1", f"A_TOKEN={MASK} B=1"),
+        ("A_TOKENS=( a 'b c' ) B=1", f"A_TOKENS={MASK} B=1"),
     ],
 )
 def test_the_whole_word_of_a_secret_in_shell_is_hidden(line: str, shown: str) -> None:
@@ -136,6 +140,11 @@ def test_the_whole_word_of_a_secret_in_shell_is_hidden(line: str, shown: str) ->
     hidden = masked(config)
     assert hidden == {"environment": {"setup": shown}}
     assert masked(hidden) == hidden and revealed(hidden, [config]) == (config, [])
+
+
+def test_secrets_in_shell_are_hidden_wherever_a_configuration_stands() -> None:
+    setup = {"environment": {"setup": "export A_TOKEN=hush"}}
+    assert "hush" not in str(masked({"invariant_config": setup}))
 
 
 def test_a_default_of_a_secret_in_shell_is_hidden() -> None:
