@@ -20,6 +20,7 @@ from dethpc.config.template import Template, check
 from dethpc.config.wording import show
 from dethpc.domain.facts import Experiment
 from dethpc.domain.records import ConfigPolicy
+from dethpc.domain.secrets import masked_at
 from dethpc.engine.experiments import DEFAULT_PRIORITY, LOWEST_PRIORITY
 from dethpc.errors import ConfigError, Problem, Refused, path_of
 from dethpc.master.durable.records import RecordReader
@@ -143,32 +144,34 @@ def _over(text: str, policy: ConfigPolicy) -> Iterator[str]:
         raise
 
 
-def overridden(text: str, policies: Sequence[ConfigPolicy]) -> list[str]:
-    """What the configuration says and ``imposed`` replaces, for its owner."""
-    own, _ = read(text, "config")
+def overridden(text: str, whole: str, policies: Sequence[ConfigPolicy]) -> list[str]:
+    """What the configuration says and is otherwise in ``whole``, with the invariant ones ``imposed``; for its owner."""
+    own, outcome = read(text, "config")[0].data, read(whole, "config")[0].data
     notes: dict[str, str] = {}
     for policy in policies:
-        for path, fixed in _leaves(policy.invariant_config):
-            value = _at(own.data, path)
-            if value is not None and not isinstance(fixed, list) and value != fixed:
+        for path in _leaves(policy.invariant_config):
+            value, fixed = _at(own, path), _at(outcome, path)
+            joined = isinstance(value, list) and isinstance(fixed, list) and all(item in fixed for item in value)
+            if value is not None and value != fixed and not joined:
                 name = ".".join(path)
                 reason = f"the config policy of {_place(policy)} says so"
-                notes[name] = f"{name} is {show(fixed, path)}, not {show(value, path)}: {reason}"
+                now, before = (show(masked_at(one, path), path) for one in (fixed, value))
+                notes[name] = f"{name} is {now}, not {before}: {reason}"
     return list(notes.values())
 
 
-def _leaves(config: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _leaves(config: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     for name, value in config.items():
         if isinstance(value, dict) and value:
             yield from _leaves(value, (*path, name))
         elif value is not None:
-            yield (*path, name), value
+            yield (*path, name)
 
 
 def _at(config: Any, path: Sequence[str]) -> Any:
-    """None where it says nothing there."""
+    """What it says there, or above, where that is no mapping; None: nothing."""
     for name in path:
-        config = config.get(name) if isinstance(config, dict) else None
+        config = config.get(name) if isinstance(config, dict) else config
     return config
 
 

@@ -106,7 +106,7 @@ class Creator:
                 bound=config_policies.usual_slots(request.policies),
             )
         config = config_policies.bounded(config, request.policies)
-        notices.notes[:0] = config_policies.overridden(users_yaml, request.policies)
+        notices.notes[:0] = config_policies.overridden(users_yaml, whole_yaml, request.policies)
         if request.validate_only:
             return Experiment(
                 0, owner, config.to_json(), config_yaml, State.PAUSED, time.time(), seed=0, queue_id=""
@@ -161,7 +161,7 @@ class Creator:
             before = ExperimentConfig.from_json(config_policies.without_imposed(row.config, policies))
             with config_policies.imposed(changes, policies) as whole_changes:
                 changed = continued(experiment_id, before, whole_changes)
-            more = config_policies.overridden(changes, policies)
+            more = config_policies.overridden(changes, whole_changes, policies)
         else:
             changed, more = continued(experiment_id, before, changes), []
         config, limits = self._admission.limited(changed, config_policies.usual_slots(policies))

@@ -118,7 +118,7 @@ class Launcher:
             ):
                 loaded = task_config.load(whole, defaults=self._defaults(request, whole))
                 config, notes = self._checked(loaded, request.kind, sent)
-            notes = [*config_policies.overridden(users_yaml, request.policies), *notes]
+            notes = [*config_policies.overridden(users_yaml, whole, request.policies), *notes]
             config = config_policies.bounded_task(config, request.policies)
         except ConfigError as error:
             raise error if isinstance(request.config, str) else _without_lines(error) from None

@@ -54,6 +54,15 @@ def test_who_is_overruled_reads_of_it(served: Served) -> None:
 
     note = "max_restarts is 1, not 4: the config policy of this master says so"
     assert (notes(), notes(max_restarts=1), notes(max_restarts=4)) == ([], [], [note])
+    config_policies.put(
+        served.session,
+        "invariant_config: {data: {a: {b: 1}}, entrypoint: [a], environment: {image: {cpu: x}, setup: export A_TOKEN=hush}}",
+    )
+    mine = {"image": "y", "setup": "export A_TOKEN=mine"}
+    overruled = notes(data={"a": 5}, entrypoint="b", environment=mine)
+    fields = ["data.a.b", "entrypoint", "environment.image.cpu", "environment.setup"]
+    assert [note.split(" is ")[0] for note in overruled] == fields
+    assert "hush" not in str(overruled) and "mine" not in str(overruled)
     command = tasks.launch(served.session, "commands", {"entrypoint": ["ls"], "resources": {"slots": 1}}, [])
     assert any(note.startswith("resources.slots is 0, not 1") for note in command["notes"])
 
