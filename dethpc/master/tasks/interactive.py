@@ -14,7 +14,7 @@ from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.attempts.service_state import ServiceState
 from dethpc.domain.facts import Experiment, Task, Trial
 from dethpc.domain.states import TaskKind
-from dethpc.errors import NotFound, Refused, RunDirError
+from dethpc.errors import Refused, RunDirError
 from dethpc.rundir.home import Home
 from dethpc.scheduler.slurm.script import templates
 from dethpc.state import queries
@@ -98,9 +98,7 @@ class TensorboardSources:
             raise Refused(f"a TensorBoard shows {MOST_TRIALS} trials at most, and these are {len(trial_ids)}")
         trials = [queries.trial(self._connection, trial_id) for trial_id in dict.fromkeys(trial_ids)]
         ids = dict.fromkeys([*experiment_ids, *(trial.experiment_id for trial in trials)])
-        experiments = {fact.id: fact for fact in queries.experiments_by_id(self._connection, list(ids))}
-        if missing := [str(id) for id in experiment_ids if id not in experiments]:
-            raise NotFound(f"experiment {missing[0]} not found")
+        experiments = {id: queries.experiment(self._connection, id) for id in ids}
         sources = [self._trial(experiments[trial.experiment_id], trial.id) for trial in trials]
         for experiment_id in dict.fromkeys(experiment_ids):
             sources += self._experiment(experiments[experiment_id])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -171,3 +172,10 @@ def test_a_refusal_says_what_the_task_of_an_id_is(served: Served) -> None:
     command = served.session.post("/api/v1/commands", {"config": {"entrypoint": "true"}})["command"]["id"]
     with pytest.raises(NotFound, match=f"shell {command} not found: the task of this id is of the kind COMMAND"):
         served.session.post(f"/api/v1/shells/{command}/kill")
+
+
+def test_a_tensorboard_shows_nothing_that_was_deleted(served: Served) -> None:
+    gone = replace(experiment(1, owner=served.owner), state=State.DELETED)
+    served.put([gone, *trained(trial(1, 1))])
+    with pytest.raises(NotFound, match="experiment 1 not found: it was deleted"):
+        served.session.post("/api/v1/tensorboards", {"config": {}, "experimentIds": [1]})
