@@ -152,7 +152,7 @@ class LazyGroup(click.Group):
 
 def _way_in(error: errors.DethpcError, settings: Optional[Settings]) -> str:
     """What to add to ``error`` where a login would have been missing: at one's own master, the token file is one."""
-    if not settings or not settings.master or getattr(error, "status", 0) != 401:
+    if not settings or not settings.master or getattr(error, "status", 0) != 401 or "log in" in str(error):
         return ""
     return f"; log in with: det -m {settings.master} user login {settings.user or 'NAME'}"
 

@@ -55,7 +55,9 @@ class Determined:
         if password is None:
             token = token_at(url, user, (cert, cert_name))
         else:
-            token = login(url, user or "determined", password, cert=cert, cert_name=cert_name)
+            token = login(
+                url, user or os.environ.get("DET_USER") or "determined", password, cert=cert, cert_name=cert_name
+            )
         if token is None:
             raise Unauthorized(
                 f"not logged in at {url}: give user and password, or set DET_USER_TOKEN to what `det token create` prints",

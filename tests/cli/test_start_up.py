@@ -193,6 +193,7 @@ def test_acting_as_another_user_needs_a_login_of_that_user(monkeypatch: pytest.M
     result = CliRunner().invoke(main, ["-m", "http://127.0.0.1:1", "-u", "bob", "experiment", "list"])
     assert result.exit_code == 1
     assert "log in first: det -m http://127.0.0.1:1 user login bob" in result.output
+    assert result.output.count("user login") == 1
 
 
 def test_acting_as_oneself_is_what_a_command_does_anyway(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,7 @@ def test_it_acts_as_whom_det_user_names(
         Determined()
     monkeypatch.setenv("DET_PASS", "Correct-horse-1")
     assert Determined().whoami().username == "grace"
+    assert Determined(password="Correct-horse-1").whoami().username == "grace"
     monkeypatch.delenv("DET_USER")
     assert Determined(user="grace").whoami().username == "grace"
 
