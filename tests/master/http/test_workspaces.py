@@ -185,7 +185,7 @@ def test_an_archived_workspace_lets_nothing_in_it_change(served: Served, vision:
         lambda: templates.create(served.session, "other", {"max_restarts": 1}, vision["id"]),
         lambda: templates.change(served.session, "base", {"max_restarts": 2}),
     ):
-        with pytest.raises(Refused, match="is archived: unarchive it"):
+        with pytest.raises(Refused, match="(project|workspace) '(Digits|Vision)' is archived: unarchive it"):
             act()
     workspaces.act_on_workspace(served.session, vision["id"], "unarchive")
     templates.change(served.session, "base", {"max_restarts": 2})

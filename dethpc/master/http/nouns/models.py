@@ -458,7 +458,8 @@ def _version_answer(records: RecordReader, row: stored.Model, number: int) -> Ve
 def _open(records: RecordReader, name: str) -> stored.Model:
     """One that takes changes and versions. Raises NotFound; Refused for an archived one."""
     row = _model(records, name)
-    if row.archived or filing.workspace(records, row.workspace_id).archived:
+    filing.open_workspace(records, row.workspace_id)
+    if row.archived:
         raise Refused(f"model {row.name!r} is archived: unarchive it before you change it or register versions")
     return row
 
