@@ -141,7 +141,7 @@ def test_what_a_command_cannot_do_is_said(user: User) -> None:
     wait_until(lambda: "Ended" in user.det("task", "describe", ended_task))
     user.det("task", "create", str(config), "--parent", ended_task, code=1)
     assert "has ended" in user.errors
-    assert "has ended before (COMPLETED)" in user.det("task", "kill", ended_task)
+    assert "has ended before: only" in user.det("task", "kill", ended_task)
 
 
 def test_an_interrupt_leaves_the_command_to_itself(user: User) -> None:

@@ -197,8 +197,7 @@ def kill(task_id: str, root: bool) -> None:
     row = tasks.task(session, full)
     tasks.kill_generic(session, full, from_root=root)
     if row.get("endTime") and not root:
-        state = (row.get("taskState") or "").removeprefix("GENERIC_TASK_STATE_")
-        output.echo(f"Task {full} has ended before ({state}): only what belongs to it can have been killed")
+        output.echo(f"Task {full} has ended before: only what belongs to it can have been killed")
     else:
         output.echo(f"Killed task {full}")
 
