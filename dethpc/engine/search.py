@@ -188,9 +188,10 @@ def _compared_too_early(experiment: ExperimentState) -> str:
 
 
 def _progress(experiment: ExperimentState) -> float:
-    """How far the experiment is; where it ends before its search does, what its trials trained of all that they would have."""
-    if not experiment.row.state.stopping and experiment.open:
-        return experiment.searcher.progress
+    """How far the experiment is; where it ends before its search does, what its trials trained of all that they would have. While
+    it stops, what it was before: many trials may end, and each time all would have to be added up."""
+    if experiment.open:
+        return experiment.row.progress if experiment.row.state.stopping else experiment.searcher.progress
     done = sum(1.0 if trial.state is State.COMPLETED else trial.progress for trial in experiment.trials)
     return experiment.searcher.progress_at(done, experiment.row.progress)
 
