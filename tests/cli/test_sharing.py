@@ -214,6 +214,11 @@ def test_policies_of_configurations(det: Any, served: Served, tmp_path: Path) ->
         assert "note: max-slots is 8, because a config policy" in det("e", "set", "max-slots", "1", "none").output
     file.write_text("constraints: {max_slots: 1}\n")
     assert "constraints.max_slots" in det("config-policies", "set", "experiment", str(file), code=1).output
+    for kind, field in (("experiment", "slots_per_trail"), ("tasks", "slotz")):
+        file.write_text(f"constraints: {{max_slots: 1}}\ninvariant_config:\n  resources:\n    {field}: 1\n")
+        refused = det("config-policies", "set", kind, str(file), code=1).output.replace("\n    ", " ")
+        assert f"{file}:1: constraints.max_slots: unknown field" in refused
+        assert f"{file}:4: invariant_config.resources.{field}: unknown field" in refused
     file.write_bytes(b"\0\xff")
     assert "det: error:" in det("config-policies", "set", "experiment", str(file), code=1).output
 

@@ -54,11 +54,14 @@ def describe(kind: str, workspace_name: Optional[str], as_json: bool) -> None:
 def set_policies(kind: str, config_file: Any, workspace_name: Optional[str], as_json: bool) -> None:
     """Set the policies to what FILE says: invariant_config lies over each configuration, and constraints bound it
     (resources.max_slots, priority_limit). They bind what is created, continued or moved from now on."""
-    from dethpc.cli.commands.create import read_config
+    from dethpc.cli.commands.create import located, read_config
     from dethpc.client.nouns import config_policies as client
+    from dethpc.config.source import read
 
-    session = connect()
-    _print(client.put(session, read_config(config_file), _of(session, workspace_name), _KINDS[kind]), as_json)
+    session, text = connect(), read_config(config_file)
+    source, _ = read(text, config_file.name)
+    with located(source):
+        _print(client.put(session, text, _of(session, workspace_name), _KINDS[kind]), as_json)
 
 
 @config_policies.command()

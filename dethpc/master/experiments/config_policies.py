@@ -40,7 +40,7 @@ _FORM = (
 def parsed(text: str, workspace_id: int, workload: str, before: ConfigPolicy | None) -> ConfigPolicy:
     """Of YAML or JSON. Secrets that are masked, as they were shown, are those of ``before``. Raises ConfigError with every
     mistake."""
-    source, problems = read(text, "config policies")
+    source, problems = read(text, "config")
     content = source.data
     if not content and not problems:
         raise Refused("the policies are empty: there is nothing to set; det config-policies delete deletes them")
@@ -55,21 +55,31 @@ def parsed(text: str, workspace_id: int, workload: str, before: ConfigPolicy | N
             problems.append(Problem((name,), f"must be a mapping, not {show(section)}"))
     if not problems:
         problems += [source.placed(problem) for problem in _mistakes(constraints)]
-    if problems:
+    if not isinstance(invariant, dict):
         raise ConfigError(problems)
-    plain, problems = revealed(invariant, [before.invariant_config] if before else [])
-    problems += [
+    plain, masks = revealed(invariant, [before.invariant_config] if before else [])
+    places = [
         Problem((name,), "an experiment or a task is where its user puts it: a policy cannot say where")
         for name in _PLACES
         if name in plain
     ]
+    for problem in masks + places or _mistakes_in(plain, workload):
+        problem.path = ("invariant_config", *path_of(problem.field))
+        problems.append(source.placed(problem))
     if problems:
         raise ConfigError(problems)
-    if workload == TASKS:
-        task.load(dump(dict(plain)), defaults={"entrypoint": "true"}, file="invariant_config")
-    else:
-        check(Template("invariant_config", plain))
     return ConfigPolicy(workspace_id, workload, dict(plain), constraints)
+
+
+def _mistakes_in(invariant: Mapping[str, Any], workload: str) -> list[Problem]:
+    try:
+        if workload == TASKS:
+            task.load(dump(dict(invariant)), defaults={"entrypoint": "true"})
+        else:
+            check(Template("invariant_config", invariant))
+    except ConfigError as error:
+        return error.problems
+    return []
 
 
 _PLACES = ("workspace", "project")
