@@ -71,9 +71,9 @@ def _measured(
     """The trial after reports of metrics, however many, in one new value."""
     rows = [metric_of(trial.experiment_id, trial.id, attempt, report) for report in reports]
     decision.rows += rows
-    steps = max(trial.steps_completed, *(row.steps_completed for row in rows))
-    early_exit = "" if trial.early_exit.startswith(_OVERCOME) else trial.early_exit
     last = max(rows, key=lambda row: row.steps_completed)
+    steps = max(trial.steps_completed, last.steps_completed)
+    early_exit = "" if trial.early_exit.startswith(_OVERCOME) else trial.early_exit
     length = trained(experiment.config, trial.hparams, last.metrics, last.steps_completed)
     progress = _share(experiment, trial, length)
     if (steps, early_exit, progress) == (trial.steps_completed, trial.early_exit, trial.progress):

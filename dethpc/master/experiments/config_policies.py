@@ -19,6 +19,7 @@ from dethpc.config.task import TaskConfig
 from dethpc.config.template import Template, check
 from dethpc.config.wording import show
 from dethpc.domain.facts import Experiment
+from dethpc.domain.nested import leaves
 from dethpc.domain.records import ConfigPolicy
 from dethpc.domain.secrets import masked_at
 from dethpc.engine.experiments import DEFAULT_PRIORITY, LOWEST_PRIORITY
@@ -156,10 +157,15 @@ def _over(text: str, policy: ConfigPolicy) -> Iterator[str]:
 
 def overridden(text: str, whole: str, policies: Sequence[ConfigPolicy]) -> list[str]:
     """What the configuration says and is otherwise in ``whole``, with the invariant ones ``imposed``; for its owner."""
+    if not any(policy.invariant_config for policy in policies):
+        return []
     own, outcome = read(text, "config")[0].data, read(whole, "config")[0].data
     notes: dict[str, str] = {}
     for policy in policies:
-        for path in _leaves(policy.invariant_config):
+        for joined_path, item in leaves(policy.invariant_config, "\0"):  # keys of data may have dots
+            path = tuple(joined_path.split("\0"))
+            if item is None:
+                continue
             value, fixed = _at(own, path), _at(outcome, path)
             joined = isinstance(value, list) and isinstance(fixed, list) and all(item in fixed for item in value)
             if value is not None and value != fixed and not joined:
@@ -168,14 +174,6 @@ def overridden(text: str, whole: str, policies: Sequence[ConfigPolicy]) -> list[
                 now, before = (show(masked_at(one, path), path) for one in (fixed, value))
                 notes[name] = f"{name} is {now}, not {before}: {reason}"
     return list(notes.values())
-
-
-def _leaves(config: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    for name, value in config.items():
-        if isinstance(value, dict) and value:
-            yield from _leaves(value, (*path, name))
-        elif value is not None:
-            yield (*path, name)
 
 
 def _at(config: Any, path: Sequence[str]) -> Any:
