@@ -35,7 +35,7 @@ REASONED: dict[str, str] = {
 
 COUNT = runpy.run_path(str(ROOT / "scripts" / "count"))
 RATCHET = {
-    "code lines": 73_217,
+    "code lines": 73_216,
     "modules": 845,
     "functions with more than 6 arguments": 0,
     "arguments of a constructor": 6,

@@ -84,8 +84,8 @@ def test_the_master_is_asked_as_the_user_who_is_named_or_not_at_all(
     for words, token in (((), "bobs"), (("-u", "carol"), "carols")):
         assert tab(*words, "experiment", "pause", "") == ["2", "1"]
         assert master.headers[-1]["Authorization"] == f"Bearer {token}"
-    asked = len(master.asked)
-    assert tab("-u", "dave", "experiment", "pause", "") == [] and len(master.asked) == asked
+    requests = len(master.asked)
+    assert tab("-u", "dave", "experiment", "pause", "") == [] and len(master.asked) == requests
 
 
 NAMES = ["digits", "digits again", 'it\'s "$5", & more', "a:b=c*", "zebra", "zebra"]

@@ -154,8 +154,8 @@ def test_a_checkpoint_to_download_is_chosen_by_its_uuid_or_by_any_metric(monkeyp
         assert det("t", "download", "1", *words).exit_code == 0
     assert got == ["a", "b", "a", "c", "b"] and orders == [False, False, False, False, True]
     assert "no checkpoint x to download" in det("t", "download", "1", "--uuid", "x").output
-    for words in (["--best", "--latest"], ["--latest", "--uuid", "a"], ["--uuid", "a", "--best"]):
-        refused = det("t", "download", "1", *words)
+    for options in (["--best", "--latest"], ["--latest", "--uuid", "a"], ["--uuid", "a", "--best"]):
+        refused = det("t", "download", "1", *options)
         assert refused.exit_code == 2 and "Name one of --best, --latest and --uuid" in refused.output
     unranked = [{**one, "training": {**one["training"], "searcherMetric": None}} for one in kept]
     monkeypatch.setitem(ordered, True, unranked)

@@ -113,8 +113,8 @@ def test_a_mistake_launches_nothing(user: User) -> None:
     user.det("command", "run", "--config", "resources.slots=9999", "ls", code=1)
     assert "resources.slots" in user.errors and "slots_per_trial" not in user.errors
     file = user.write("task.yaml", "entrypoint: 'true'\nresorces: {slots: 1}\n")
-    for words in (("task", "create", str(file)), ("command", "run", "--config-file", str(file), "ls")):
-        user.det(*words, code=1)
+    for arguments in (("task", "create", str(file)), ("command", "run", "--config-file", str(file), "ls")):
+        user.det(*arguments, code=1)
         assert f"{file}:2: resorces: unknown field" in user.errors
     user.det("command", "run", code=2)
     user.det("command", "describe", "nothing", code=1)

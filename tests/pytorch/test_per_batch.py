@@ -32,9 +32,9 @@ def test_a_period_is_looked_for_when_it_is_due_and_not_after_each_batch() -> Non
 @pytest.mark.parametrize("value", [torch.tensor(1.5), torch.tensor([1.5]), torch.tensor(3), torch.ones(2)], ids=str)
 def test_metrics_of_a_batch_do_not_follow_their_tensors(value: Any) -> None:
     before = value.clone()
-    kept = _metrics.snapshot({"loss": value})
+    snapshot = _metrics.snapshot({"loss": value})
     value += 1
-    (fetched,) = _metrics.fetched([kept])
+    (fetched,) = _metrics.fetched([snapshot])
     assert torch.equal(torch.as_tensor(fetched["loss"], dtype=before.dtype), before)
 
 

@@ -137,10 +137,10 @@ def test_logs_and_journals_read_as_before(at: Site) -> None:
     names = ["1.1.1", "1.1.2"]
 
     def read() -> list[Any]:
-        found = logs.sources(at.home.find, names)
+        sources = logs.sources(at.home.find, names)
         times = Filter(after=T0 + 500, before=T0 + 502)
         looked = [
-            list(logs.read(found, wanted, 7, newest_first=back))
+            list(logs.read(sources, wanted, 7, newest_first=back))
             for wanted in (Filter(), Filter(text="line 2999"), Filter(nodes=frozenset({"alpha"})), times)
             for back in (True, False)
         ]

@@ -109,8 +109,8 @@ def test_logs_that_are_folded_go_when_their_days_are_over_and_all_else_stays(
     retention(served).delete_due(END + 30 * DAY + 1)
     (line,) = said(served, 1)
     assert "the log was deleted, as retention_policy says: the trial ended 30 days ago or earlier" in line
-    kept = home.find("1.1.1")
-    assert exists(kept.attempt(0).end) and not exists(kept.log) and not exists(kept.attempt(0).logs)
+    run_dir = home.find("1.1.1")
+    assert exists(run_dir.attempt(0).end) and not exists(run_dir.log) and not exists(run_dir.attempt(0).logs)
     retention(served).delete_due(END + 40 * DAY)  # another master, which knows of nothing
     assert len(said(served, 1)) == 1
     assert served.daemon.folding.fold_due(2e10) == 1 and sorted(home.runs.iterdir()) == [home.runs / "1.1.1.zip"]

@@ -138,7 +138,7 @@ def test_what_names_no_bound_gets_that_of_where_it_moves_to(served: Served, way:
     else:
         workspaces.move_project(served.session, project, vision)
     resources = [experiments.get(served.session, id)["experiment"]["config"]["resources"] for id in (free, bound)]
-    assert [(each["max_slots"], each["priority"]) for each in resources] == [(2, 60), (1, 70)]
+    assert [(section["max_slots"], section["priority"]) for section in resources] == [(2, 60), (1, 70)]
     assert [row["priority"] for row in served.session.get("/api/v1/job-queues")["jobs"]] == [60], "of the active one"
 
 

@@ -82,8 +82,8 @@ def test_what_other_workers_report_counts_once_whoever_is_master(world: World, t
 
 def test_a_master_that_was_killed_before_it_committed_what_it_took_does_so_at_its_next_start(world: World) -> None:
     say(world, 1, 1)
-    taken = world.home.run("1.1.1").attempt(0).master_journal
-    with JournalWriter(taken) as journal:
+    master_journal = world.home.run("1.1.1").attempt(0).master_journal
+    with JournalWriter(master_journal) as journal:
         journal.append(ReportKind.METRICS, {**report(1, rank=1), "rank": 1, "number": 1})
     world.cycle(2)
     assert counted(world.store) == [(1, 1)]
@@ -206,9 +206,9 @@ def test_what_is_no_file_in_place_of_a_workers_journal_keeps_no_other_workers(wo
 def test_no_journal_is_written_through_a_link(world: World, tmp_path: Path) -> None:
     thesis = tmp_path / "thesis.tex"
     thesis.write_text("chapter one")
-    taken = world.home.run("1.1.1").attempt(0).master_journal
-    taken.parent.mkdir()
-    taken.symlink_to(thesis)
+    journal = world.home.run("1.1.1").attempt(0).master_journal
+    journal.parent.mkdir()
+    journal.symlink_to(thesis)
     with pytest.raises(OSError):
         world.worker_reports.post(1, report(1, rank=9), None, None)
     assert thesis.read_text() == "chapter one"
